@@ -72,6 +72,7 @@ typedef uint64_t sc_handle;   /* CUcontext, CUstream, CUevent, …: opaque point
   X(MemcpyAsync, cuMemcpyAsync, (sc_ptr, sc_ptr, size_t, void *))                                          \
   X(MemsetD8Async, cuMemsetD8Async, (sc_ptr, unsigned char, size_t, void *))                               \
   X(StreamCreateWithPriority, cuStreamCreateWithPriority, (void **, unsigned, int))                        \
+  X(StreamGetPriority, cuStreamGetPriority, (void *, int *))                                               \
   X(StreamDestroy, cuStreamDestroy_v2, (void *))                                                           \
   X(StreamSynchronize, cuStreamSynchronize, (void *))                                                      \
   X(StreamQuery, cuStreamQuery, (void *))                                                                  \
@@ -232,6 +233,7 @@ int sc_write(sc_handle context, sc_ptr to, const void *from, uint64_t bytes);
 int sc_read(sc_handle context, void *to, sc_ptr from, uint64_t bytes);
 
 int sc_stream_create(sc_handle context, int priority, sc_handle *stream);
+int sc_stream_priority(sc_handle context, sc_handle stream, int *priority);
 int sc_stream_destroy(sc_handle context, sc_handle stream);
 int sc_stream_synchronize(sc_handle context, sc_handle stream);
 int sc_stream_query(sc_handle context, sc_handle stream);

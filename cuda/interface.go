@@ -86,6 +86,8 @@ type Driver interface {
 	// NewStream makes a stream that does not wait for the default stream.
 	// Lower priorities are more urgent; 0 is normal.
 	NewStream(ctx Context, priority int) (Stream, error)
+	// StreamPriority returns what a stream was made with, within the device's range.
+	StreamPriority(ctx Context, s Stream) (int, error)
 	DestroyStream(ctx Context, s Stream) error
 	SynchronizeStream(ctx Context, s Stream) error
 	// StreamDone reports whether everything in the stream has ended.

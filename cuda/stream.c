@@ -10,6 +10,9 @@ int sc_stream_create(sc_handle context, int priority, sc_handle *stream) {
   });
 }
 
+int sc_stream_priority(sc_handle context, sc_handle stream, int *priority) {
+  CALL(context, StreamGetPriority, cu.StreamGetPriority(P(stream), priority));
+}
 int sc_stream_destroy(sc_handle context, sc_handle stream) {
   CALL(context, StreamDestroy, cu.StreamDestroy(P(stream)));
 }

@@ -13,6 +13,14 @@ func (d *driver) NewStream(ctx Context, priority int) (Stream, error) {
 	return Stream(s), nil
 }
 
+func (d *driver) StreamPriority(ctx Context, s Stream) (int, error) {
+	var priority C.int
+	if r := C.sc_stream_priority(C.sc_handle(ctx), C.sc_handle(s), &priority); r != 0 {
+		return 0, d.fail(r, "cuStreamGetPriority")
+	}
+	return int(priority), nil
+}
+
 func (d *driver) DestroyStream(ctx Context, s Stream) error {
 	if r := C.sc_stream_destroy(C.sc_handle(ctx), C.sc_handle(s)); r != 0 {
 		return d.fail(r, "cuStreamDestroy")

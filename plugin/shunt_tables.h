@@ -22,7 +22,7 @@ enum {
   SHUNT_PLUGIN_REJECTED = 12, /* a plugin could not be loaded; the message says what is wrong with it */
   SHUNT_FORKED = 13, /* the process forked after Shunt started; use spawn or forkserver */
   SHUNT_DEVICE = 14, /* the accelerator or its driver reported an error */
-  SHUNT_INTERNAL = 15, /* a bug in Shunt or in a transport */
+  SHUNT_INTERNAL = 15 /* a bug in Shunt or in a transport */
 };
 
 /* DType is the type of one element. Values equal ncclDataType_t. */
@@ -39,7 +39,7 @@ enum {
   SHUNT_DTYPE_FLOAT64 = 8, /* IEEE 754 binary64 */
   SHUNT_DTYPE_BFLOAT16 = 9, /* bfloat16; reductions accumulate in float32 */
   SHUNT_DTYPE_FLOAT8_E4M3 = 10, /* OCP FP8 E4M3 (no infinity, saturating); reductions accumulate in float32 */
-  SHUNT_DTYPE_FLOAT8_E5M2 = 11, /* OCP FP8 E5M2; reductions accumulate in float32 */
+  SHUNT_DTYPE_FLOAT8_E5M2 = 11 /* OCP FP8 E5M2; reductions accumulate in float32 */
 };
 
 /* Op is a reduction operation. Values equal ncclRedOp_t. Integer sums and products wrap; avg of integers truncates
@@ -52,7 +52,7 @@ enum {
   SHUNT_OP_MIN = 3, /* minimum of all ranks */
   SHUNT_OP_AVG = 4, /* sum divided by the world size */
   /* sum of each rank's data times that rank's scalar; the product is rounded to the dtype before it is summed */
-  SHUNT_OP_PREMUL_SUM = 5,
+  SHUNT_OP_PREMUL_SUM = 5
 };
 
 /* Collective is an operation that a communicator offers. */
@@ -77,14 +77,14 @@ enum {
   SHUNT_COLL_PUT = 16, /* write into a peer's window */
   SHUNT_COLL_GET = 17, /* read from a peer's window */
   SHUNT_COLL_SIGNAL = 18, /* raise this rank's counter at a peer's window after earlier puts are visible there */
-  SHUNT_COLL_WAIT = 19, /* wait until a peer has raised its counter at this rank's window the given number of times */
+  SHUNT_COLL_WAIT = 19 /* wait until a peer has raised its counter at this rank's window the given number of times */
 };
 
 /* MemoryKind says where bytes live. */
 typedef uint32_t shunt_memory_kind;
 enum {
   SHUNT_MEMORY_HOST = 0, /* host memory, reached by CPU loads and stores */
-  SHUNT_MEMORY_CUDA = 1, /* memory of a CUDA device */
+  SHUNT_MEMORY_CUDA = 1 /* memory of a CUDA device */
 };
 
 /* HandleKind says how a peer maps a region. */
@@ -93,7 +93,7 @@ enum {
   SHUNT_HANDLE_NONE = 0, /* not exported */
   SHUNT_HANDLE_MEMFD = 1, /* a file descriptor for mmap */
   SHUNT_HANDLE_CUDA_VMM = 2, /* a POSIX file descriptor from cuMemExportToShareableHandle */
-  SHUNT_HANDLE_CUDA_IPC = 3, /* a cuIpcMemHandle (64 bytes of data) and an offset from the allocation's base */
+  SHUNT_HANDLE_CUDA_IPC = 3 /* a cuIpcMemHandle (64 bytes of data) and an offset from the allocation's base */
 };
 
 /* Feature is a bit of what a transport can do. */
@@ -134,7 +134,7 @@ enum {
   SHUNT_ROLE_LOCAL = 4,
   /* CUDA memory that the host makes, zero-filled, when an operation first needs it: without a handle, behind region 0
      and the deferred regions before it in the address space, in multiples of 2 MiB */
-  SHUNT_ROLE_DEFERRED = 5,
+  SHUNT_ROLE_DEFERRED = 5
 };
 
 /* Space says which memory a Ref points into. */
@@ -151,7 +151,7 @@ enum {
   SHUNT_SPACE_ABORT = 4,
   /* the receive memory of rank [rank], as long as this rank's; only where Request.symmetric holds, to copy to and from
      and as a kernel argument */
-  SHUNT_SPACE_PEER_RECV = 5,
+  SHUNT_SPACE_PEER_RECV = 5
 };
 
 /* StepKind is the kind of one step of a plan. */
@@ -185,7 +185,7 @@ enum {
   SHUNT_STEP_REMOTE = 13,
   /* register dst = address of ref a, in send or receive memory, in this process; for a peer to copy from (space
      peer) */
-  SHUNT_STEP_ADDRESS = 14,
+  SHUNT_STEP_ADDRESS = 14
 };
 
 /* Alu is the operation of a set step, on signed 64-bit registers. Arithmetic wraps; div and mod by zero give zero. */
@@ -203,7 +203,7 @@ enum {
   SHUNT_ALU_LE = 9, /* a <= b */
   SHUNT_ALU_EQ = 10, /* a == b */
   SHUNT_ALU_NE = 11, /* a != b */
-  SHUNT_ALU_SELECT = 12, /* a != 0 ? b : c */
+  SHUNT_ALU_SELECT = 12 /* a != 0 ? b : c */
 };
 
 /* Slot is a register that the host fills at launch. Slots come first in the register file; the four arrays follow the
@@ -224,10 +224,14 @@ enum {
   /* one-sided operations: byte offset in the peer's window; wait: the value waited for; symmetric requests: byte offset
      of the receive memory in the symmetric range */
   SHUNT_SLOT_OFFSET = 7,
+  /* how far the stream's priority is above the default's of 0, as for work that is to overtake what runs beside it; 0:
+     not above, not in a stream, or unknown. A rank's own matter, unlike counts: ranks may differ in it, so no plan may
+     choose by it what peers have to do alike */
+  SHUNT_SLOT_PRIORITY = 8,
   /* first of the arrays: send counts, send displacements, receive counts, receive displacements; where
      Request.device_counts holds the first entry of each is instead the device address of that array, of world int64 in
      units of the slot bytes, or 0 for displacements that are packed in rank order */
-  SHUNT_SLOT_ARRAYS = 8,
+  SHUNT_SLOT_ARRAYS = 9
 };
 
 #endif

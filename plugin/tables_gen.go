@@ -727,8 +727,10 @@ const (
 	SlotWindow Slot = 6
 	// SlotOffset: one-sided operations: byte offset in the peer's window; wait: the value waited for; symmetric requests: byte offset of the receive memory in the symmetric range.
 	SlotOffset Slot = 7
+	// SlotPriority: how far the stream's priority is above the default's of 0, as for work that is to overtake what runs beside it; 0: not above, not in a stream, or unknown. A rank's own matter, unlike counts: ranks may differ in it, so no plan may choose by it what peers have to do alike.
+	SlotPriority Slot = 8
 	// SlotArrays: first of the arrays: send counts, send displacements, receive counts, receive displacements; where Request.device_counts holds the first entry of each is instead the device address of that array, of world int64 in units of the slot bytes, or 0 for displacements that are packed in rank order.
-	SlotArrays Slot = 8
+	SlotArrays Slot = 9
 )
 
 var slotNames = map[Slot]string{
@@ -740,6 +742,7 @@ var slotNames = map[Slot]string{
 	SlotRecvBytes: "recv_bytes",
 	SlotWindow:    "window",
 	SlotOffset:    "offset",
+	SlotPriority:  "priority",
 	SlotArrays:    "arrays",
 }
 
@@ -752,12 +755,13 @@ var slotDocs = map[Slot]string{
 	SlotRecvBytes: "length of the receive memory",
 	SlotWindow:    "one-sided operations: region number of the window; symmetric requests: number of the symmetric range, alike on all ranks",
 	SlotOffset:    "one-sided operations: byte offset in the peer's window; wait: the value waited for; symmetric requests: byte offset of the receive memory in the symmetric range",
+	SlotPriority:  "how far the stream's priority is above the default's of 0, as for work that is to overtake what runs beside it; 0: not above, not in a stream, or unknown. A rank's own matter, unlike counts: ranks may differ in it, so no plan may choose by it what peers have to do alike",
 	SlotArrays:    "first of the arrays: send counts, send displacements, receive counts, receive displacements; where Request.device_counts holds the first entry of each is instead the device address of that array, of world int64 in units of the slot bytes, or 0 for displacements that are packed in rank order",
 }
 
 // Slots lists every Slot in the order of its value.
 func Slots() []Slot {
-	return []Slot{SlotCount, SlotBytes, SlotRoot, SlotScalar, SlotSendBytes, SlotRecvBytes, SlotWindow, SlotOffset, SlotArrays}
+	return []Slot{SlotCount, SlotBytes, SlotRoot, SlotScalar, SlotSendBytes, SlotRecvBytes, SlotWindow, SlotOffset, SlotPriority, SlotArrays}
 }
 
 // String returns the name used in messages, options and files.

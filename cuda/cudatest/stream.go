@@ -17,16 +17,17 @@ type op func(done <-chan struct{})
 
 // stream runs ops in order.
 type stream struct {
-	id      uint64 // no other stream ever has it
-	mu      sync.Mutex
-	pending []op
-	wake    chan struct{} // 1 buffered: there is something pending
-	put     uint64        // ops given, and ended; under mu
-	ended   uint64
-	idle    *sync.Cond
-	stop    chan struct{}
-	capture *graph // ops are recorded instead of run; under the driver's lock
-	last    []int  // the nodes of capture that the next one follows
+	id       uint64 // no other stream ever has it
+	priority int
+	mu       sync.Mutex
+	pending  []op
+	wake     chan struct{} // 1 buffered: there is something pending
+	put      uint64        // ops given, and ended; under mu
+	ended    uint64
+	idle     *sync.Cond
+	stop     chan struct{}
+	capture  *graph // ops are recorded instead of run; under the driver's lock
+	last     []int  // the nodes of capture that the next one follows
 }
 
 // get finds a stream; default streams are made at their first use: stream 0, also
@@ -137,7 +138,7 @@ func (d *Driver) enqueue(s cuda.Stream, o op, call string) error {
 }
 
 // NewStream starts a stream's goroutine.
-func (d *Driver) NewStream(ctx cuda.Context, _ int) (cuda.Stream, error) {
+func (d *Driver) NewStream(ctx cuda.Context, priority int) (cuda.Stream, error) {
 	if err := d.in(ctx, "NewStream", "cuStreamCreateWithPriority"); err != nil {
 		return 0, err
 	}
@@ -147,8 +148,23 @@ func (d *Driver) NewStream(ctx cuda.Context, _ int) (cuda.Stream, error) {
 	if last := len(d.handles) - 1; last >= 0 {
 		s, d.handles = d.handles[last], d.handles[:last]
 	}
-	d.streams[s] = d.start()
+	st := d.start()
+	st.priority = priority
+	d.streams[s] = st
 	return s, nil
+}
+
+// StreamPriority returns it as NewStream got it.
+func (d *Driver) StreamPriority(ctx cuda.Context, s cuda.Stream) (int, error) {
+	if err := d.in(ctx, "StreamPriority", "cuStreamGetPriority"); err != nil {
+		return 0, err
+	}
+	defer d.mu.Unlock()
+	st := d.get(s)
+	if st == nil {
+		return 0, failed(cuda.InvalidHandle, "cuStreamGetPriority")
+	}
+	return st.priority, nil
 }
 
 // DestroyStream ends it once it has run what it was given.

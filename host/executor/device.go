@@ -46,12 +46,13 @@ type Device struct {
 	proxy   *proxy // nil before the first plan with engine steps; changes under abortMu too
 	posting bool   // the batch posts commands
 
-	order   order
-	one     [1]DeviceLaunch
-	batch   cuda.Batch
-	pieces  []int // of each launch of the batch: where its work begins
-	side    forks
-	graphed []*forks
+	order    order
+	priority int64 // of the batch's stream, as SlotPriority has it, or unasked
+	one      [1]DeviceLaunch
+	batch    cuda.Batch
+	pieces   []int // of each launch of the batch: where its work begins
+	side     forks
+	graphed  []*forks
 
 	// Under the lock of the registry, see graph.go.
 	live    map[uint64]bool // tokens of graphs that are left

@@ -25,6 +25,7 @@ type order struct {
 	used     bool        // something was put into streams outside captures
 	stream   cuda.Stream // the last one it was put into,
 	id       uint64      // and its number; 0: the driver does not say
+	priority int64       // of that stream, see Device.priority
 	recorded bool        // tail stands behind all of it; false after a failure of the driver
 	tail     cuda.Event
 
@@ -86,7 +87,7 @@ func (d *Device) happened(s cuda.Stream, id uint64, c *capture, whole bool) {
 		c.used, c.stream = true, s
 		return
 	}
-	d.order.used, d.order.stream, d.order.id = true, s, id
+	d.order.used, d.order.stream, d.order.id, d.order.priority = true, s, id, d.priority
 	// The batch's own record may be what did not come about.
 	d.order.recorded = whole || d.driver.Record(d.ctx, d.order.tail, s) == nil
 }

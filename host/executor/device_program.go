@@ -26,6 +26,7 @@ type DeviceProgram struct {
 	// before each track; constants are never written.
 	frame              []int64
 	firstTemp, natives int
+	asksPriority       bool
 
 	last repeat
 }
@@ -102,6 +103,7 @@ func (d *Device) Load(p *plugin.Plan, base uint32) (*DeviceProgram, error) {
 		}
 		program.kernels, program.names = append(program.kernels, k), append(program.names, p.Kernels[i].Name)
 	}
+	program.asksPriority = asksPriority(own)
 	if program.last.able = repeatable(own); program.last.able {
 		program.last.makeRoom(program.kernels)
 	}

@@ -114,6 +114,7 @@ func (d *Device) build(ls []DeviceLaunch, stream cuda.Stream, follows bool, c *c
 	if err := d.before(stream, follows, c); err != nil {
 		return err
 	}
+	d.prioritize(ls, stream, follows && c == nil)
 	for i := range ls {
 		p := ls[i].Program
 		sides, err := d.sides(c, p.tracks())

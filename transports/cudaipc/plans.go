@@ -107,13 +107,14 @@ type writer struct {
 	r      plugin.Request
 	most   int64      // blocks of a grid
 	budget bool       // that is what the communicator's budget allows
+	gated  bool       // what follows stands behind a gate
 	uses   *parts.Set // of the region, by the kernels so far
 }
 
 // newWriter returns a writer of plans within the endpoint's budget. A block has a
 // multiprocessor to itself.
 func (e *endpoint) newWriter(r plugin.Request, name string) writer {
-	w := writer{plugin.NewBuilder(r, name), r, maxBlocks, e.maxSMs > 0, new(parts.Set)}
+	w := writer{Builder: plugin.NewBuilder(r, name), r: r, most: maxBlocks, budget: e.maxSMs > 0, uses: new(parts.Set)}
 	if w.budget {
 		w.most = int64(min(e.maxSMs, maxBlocks))
 	}
@@ -142,10 +143,10 @@ func (w writer) LaunchGrid(image, kernel string, grid [2]plugin.Reg, threads plu
 	w.Builder.LaunchGrid(image, kernel, grid, threads, args...)
 }
 
-// LaunchDependent is like Builder.LaunchDependent, but within a budget a kernel waits until the one before it has
-// ended: beside it, it would take as many multiprocessors again.
+// LaunchDependent is like Builder.LaunchDependent, but within a budget and behind a gate a kernel waits until the one
+// before it has ended: beside it, it would take as many multiprocessors again, or all that the gate leaves free.
 func (w writer) LaunchDependent(image, kernel string, blocks, threads plugin.Reg, args ...plugin.KernelArg) {
-	if w.budget {
+	if w.budget || w.gated {
 		w.Launch(image, kernel, blocks, threads, args...)
 		return
 	}
@@ -180,10 +181,12 @@ func (w writer) launch(a algorithm, blocks, threads plugin.Reg, args []plugin.Ke
 // two leave half of the blocks' multiprocessors to computation.
 const halfUpTo = 160 * mib
 
-// meetUpTo is the number of bytes, in all, up to which the ranks of an all_gather or reduce_scatter among more than
-// two, within a budget, first meet in a kernel of one block. A budget is for what runs beside computation, where ranks
-// come at unlike times; see docs/decisions/0050-beside-products.md.
-const meetUpTo = 64 * mib
+// besideBlocks is how many blocks an all_reduce of more than two ranks works with beside computation, in messages of
+// more bytes than besideFrom. Alone it would take a tenth longer; see docs/decisions/0050-beside-products.md.
+const (
+	besideBlocks = 20
+	besideFrom   = 32 * mib
+)
 
 // spreadFrom is the number of bytes from which on kernels that store over links are spread.
 const spreadFrom = 16 * mib
@@ -261,11 +264,33 @@ func (w writer) runTwin(a algorithm, bytes, misses plugin.Reg, args []plugin.Ker
 	w.If(misses, func() { w.runAs(a, bytes, args) })
 }
 
+// urgent is 1 where the stream has a high priority: what the call is to overtake runs beside it.
+func (w writer) urgent() plugin.Reg { return w.Lt(w.Const(0), w.Slot(plugin.SlotPriority)) }
+
+// runAs launches an algorithm's kernel, and a gate before it where ranks are to wait for each other with one block:
+// beside computation, as a stream of high priority or a budget says, they come at unlike times.
 func (w writer) runAs(a algorithm, bytes plugin.Reg, args []plugin.KernelArg) {
-	if w.budget && a.grid == half {
-		barrier, _ := find(plugin.Barrier, "ll", w.r.World)
-		w.If(w.Le(bytes, w.Const(meetUpTo/int64(w.r.World))), func() { w.runAs(barrier, bytes, args) })
+	if !a.hasGate() {
+		w.runAlone(a, bytes, args)
+		return
 	}
+	gate, none := w.urgent(), w.Const(0)
+	if w.budget {
+		gate = w.Const(1)
+	}
+	w.If(gate, func() {
+		before := slices.Clone(args[:commonArgs])
+		before[argRoot] = plugin.Value(w.Const(a.gate()), 4)
+		w.Launch("barrier", "shunt_gate", w.Const(1), w.Const(32), before...)
+		behind := w
+		behind.gated = true
+		behind.runAlone(a, bytes, args)
+	})
+	w.If(w.Eq(gate, none), func() { w.runAlone(a, bytes, args) })
+}
+
+// runAlone launches an algorithm's kernel.
+func (w writer) runAlone(a algorithm, bytes plugin.Reg, args []plugin.KernelArg) {
 	blocks, threads := w.size(a.grid, bytes)
 	if !a.spreads() {
 		w.launch(a, blocks, threads, args)
@@ -277,6 +302,16 @@ func (w writer) runAs(a algorithm, bytes plugin.Reg, args []plugin.KernelArg) {
 		long = w.Le(w.Const(2*spreadFrom), bytes)
 	case half:
 		long = w.Lt(w.Const(halfUpTo/int64(w.r.World)), bytes)
+	case staging:
+		if w.budget {
+			break // which is agreed already
+		}
+		// Beside computation fewer blocks work, where all ranks wish so; see kernels/width.cuh.
+		agrees := w.Lt(w.Const(besideFrom), bytes)
+		wish := w.Mul(w.urgent(), w.Const(besideBlocks))
+		args = slices.Clone(args)
+		args[argRoot] = plugin.Value(w.Mul(agrees, w.Add(wish, w.Const(1))), 4)
+		long = w.Mul(long, w.Eq(w.Mul(agrees, wish), w.Const(0)))
 	}
 	w.If(long, func() {
 		image, kernel := w.names(a)
@@ -292,6 +327,8 @@ const (
 	argBytes = 2
 	argOp    = 8 // and whether lines are fenced
 	argRoot  = 9
+
+	commonArgs = 10 + maxRanks // of every kernel
 )
 
 // arguments returns the fields of shunt_kernel_args, in order.

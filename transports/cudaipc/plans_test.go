@@ -15,13 +15,13 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// launch is one that a plan makes: the kernel, its grid, whether that is spread, the
-// values of its register arguments and the offsets of those that are addresses.
+// launch is one that a plan makes: the kernel, its grid, whether that is spread, whether it may begin before the
+// kernel before it has ended, the values of its register arguments and the offsets of those that are addresses.
 type launch struct {
 	*plugin.Kernel
-	grid, block     int64 // without the blocks that end at once
-	spread          bool
-	values, offsets map[int]int64
+	grid, block       int64 // without the blocks that end at once
+	spread, dependent bool
+	values, offsets   map[int]int64
 }
 
 // launchOf returns the only launch of a plan.
@@ -32,12 +32,17 @@ func launchOf(t *testing.T, p *plugin.Plan, slots map[plugin.Slot]int64, arrays 
 	return l[0].Kernel, l[0].grid, l[0].block, l[0].values
 }
 
-// launchesOf runs a plan's registers for given slots, as an executor does. What is sent and received begins at 0.
+// launchesOf is launchesAt of memory that begins at 0, for plans without a budget and a gate.
 func launchesOf(t *testing.T, p *plugin.Plan, slots map[plugin.Slot]int64, arrays []int64) (launches []launch) {
-	return launchesAt(t, p, 0, slots, arrays)
+	launches = launchesAt(t, p, 0, slots, arrays)
+	for _, l := range launches {
+		require.Equal(t, !l.spread, l.dependent, "a kernel that is not spread begins by waiting for those before it")
+	}
+	return launches
 }
 
-// launchesAt is launchesOf with memory that begins at an address.
+// launchesAt runs a plan's registers for given slots, as an executor does. What is sent and received begins at an
+// address.
 func launchesAt(t *testing.T, p *plugin.Plan, address int64, slots map[plugin.Slot]int64,
 	arrays []int64) (launches []launch) {
 	regs := make([]int64, p.Registers())
@@ -80,13 +85,12 @@ func launchesAt(t *testing.T, p *plugin.Plan, address int64, slots map[plugin.Sl
 			}
 		case plugin.StepLaunch:
 			k := &p.Kernels[s.A]
-			l := launch{k, regs[k.Grid[0]], regs[k.Block[0]], regs[k.Grid[1]] > 1, map[int]int64{}, map[int]int64{}}
+			l := launch{k, regs[k.Grid[0]], regs[k.Block[0]], regs[k.Grid[1]] > 1, s.B == plugin.LaunchDependent,
+				map[int]int64{}, map[int]int64{}}
 			if l.spread {
 				require.EqualValues(t, 2, l.grid, "columns")
 				l.grid = regs[k.Grid[1]]
 			}
-			require.Equal(t, !l.spread, s.B == plugin.LaunchDependent,
-				"a kernel that is not spread begins by waiting for those before it")
 			for j := range int(k.CountArgs) {
 				if a := p.Args[int(k.FirstArg)+j]; a.Value != plugin.None {
 					l.values[j] = regs[a.Value]

@@ -80,7 +80,8 @@ func Open(ordinal int) (_ *Device, err error) {
 		return nil, err
 	}
 	for i := range d.Streams {
-		if d.Streams[i], err = d.Driver.NewStream(d.Context, 0); err != nil {
+		// Ranks differ in priority: what a plan does by it must suit what its peers do.
+		if d.Streams[i], err = d.Driver.NewStream(d.Context, -(ordinal % 2)); err != nil {
 			return nil, errors.Join(err, d.Close())
 		}
 	}

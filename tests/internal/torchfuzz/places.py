@@ -113,8 +113,10 @@ class Cuda:
     def __init__(self, arrays: Torch, shared: bool) -> None:
         self.arrays, self.shared, torch = arrays, shared, arrays.torch
         self.torch, self.cuda, self.device = torch, torch.cuda, arrays.device
-        # The default stream, which others wait for and which waits for others, and two that do not.
-        self.all = [self.cuda.default_stream(self.device), self.cuda.Stream(self.device),
+        # The default stream, which others wait for and which waits for others, and two that do not. Ranks differ in the
+        # priority of one: what a call does by it must suit what its peers do.
+        self.all = [self.cuda.default_stream(self.device),
+                    self.cuda.Stream(self.device, priority=-(self.device.index % 2)),
                     self.cuda.Stream(self.device, priority=-1)]
         self.streams = len(self.all)
         self.gpu = Gpu(str(self.cuda.get_device_properties(self.device).uuid))

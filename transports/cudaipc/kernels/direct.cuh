@@ -47,13 +47,14 @@ __device__ __forceinline__ u64 call_word(const shunt_kernel_args &a, Kind kind, 
 }
 
 // What a rank tells a peer of its send: where what the peer reads begins, a reference to
-// that, how long it is, and the call's word, of which `call` is the one that it expects of
-// its peers. The same to all.
+// that, how long it is, the factor, and the call's word, of which `call` is the one that it
+// expects of its peers. The same to all.
 struct Alike {
   const shunt_kernel_args &a;
   __device__ __forceinline__ int64_t place(int) const { return 0; }
   __device__ __forceinline__ u64 reference(u64 send, int) const { return send; }
   __device__ __forceinline__ int64_t length(int) const { return a.bytes; }
+  __device__ __forceinline__ double scalar(double factor) const { return factor; }
   __device__ __forceinline__ u64 word(u64 call, int) const { return call; }
 };
 
@@ -155,7 +156,7 @@ template <class Join, class Told>
     if (p == a.rank) {
       m.send[p] = a.send + told.place(p);
       m.recv[p] = a.recv;
-      m.scalar[p] = a.scalar;
+      m.scalar[p] = told.scalar(a.scalar);
       if (m.mine[0] == 0 || m.mine[1] == 0) {
         m.strangers = 1;
         if (m.mine[0] == 0 && send_bytes > 0) miss(a, a.send, send_bytes);
@@ -169,7 +170,7 @@ template <class Join, class Told>
       const u64 slot = a.region[p] + SHUNT_OFF_HELLO + (block_index() * SHUNT_MAX_RANKS + a.rank) * 64;
       ll_store(slot, told.reference(m.mine[0], p), flag);
       ll_store(slot + 16, m.mine[1], flag);
-      ll_store(slot + 32, __double_as_longlong(a.scalar), flag);
+      ll_store(slot + 32, __double_as_longlong(told.scalar(a.scalar)), flag);
       const u64 call = call_word(a, kind, told.length(a.rank));
       ll_store(slot + 48, told.word(call, p), flag);
       const char *hello = own(a) + SHUNT_OFF_HELLO + (block_index() * SHUNT_MAX_RANKS + p) * 64;

@@ -35,7 +35,7 @@ typedef struct shunt_kernel_args {
   int32_t world;
   int16_t op;       /* shunt_op */
   int16_t fenced;   /* 1: lines do not arrive whole, as over PCIe, see ll128.cuh; alike on all ranks */
-  int32_t root;     /* root, or peer of send and recv */
+  int32_t root;     /* root, or peer of send and recv; all_reduce_staged: see width.cuh */
   uint64_t region[SHUNT_MAX_RANKS]; /* every rank's region, mapped here; own at [rank] */
 } shunt_kernel_args;
 
@@ -121,6 +121,13 @@ typedef struct shunt_export {
   uint64_t generation;
 } shunt_export;
 
+/* How many of a kernel's blocks work, where ranks agree on that from call to call; see kernels/width.cuh. */
+typedef struct shunt_width {
+  uint32_t blocks; /* in the call that runs or comes next; 0: all */
+  uint32_t next;   /* in the one after it, by what its ranks have told */
+  uint32_t ended;  /* blocks of the call that runs */
+} shunt_width;
+
 /* What kernels count, so that the host knows when nothing uses what it has withdrawn.
  * A block counts itself as begun before it reads an export, and as ended when no peer
  * reaches this rank's memory for it any more. Blocks that begin later use what an earlier
@@ -137,6 +144,9 @@ typedef struct shunt_counts {
 /* Protocol classes. Each has slots and epochs of its own, because what makes
  * reusing a slot safe holds only among calls that use the class alike. */
 enum { SHUNT_CLASS_LL, SHUNT_CLASS_LL128, SHUNT_CLASS_DIRECT, SHUNT_CLASS_STAGED, SHUNT_CLASS_FORWARD, SHUNT_CLASSES };
+
+/* The kernels that a gate stands before: those that meet, and those that stage at once. */
+enum { SHUNT_GATE_DIRECT, SHUNT_GATE_STAGED, SHUNT_GATES };
 
 #define SHUNT_LL_BLOCK_BYTES (SHUNT_MAX_THREADS * 16) /* one packet a thread */
 #define SHUNT_RING 8                                  /* slots of 512 bytes that a warp cycles through in LL128 */
@@ -183,6 +193,7 @@ enum { SHUNT_CLASS_LL, SHUNT_CLASS_LL128, SHUNT_CLASS_DIRECT, SHUNT_CLASS_STAGED
 /* two u64 and a u32 in the rest of that line: what the blocks of the kernel that runs have found of send and recv, and
  * how many of them are done */
 #define SHUNT_OFF_CHOICE (SHUNT_OFF_MISSED + 8)
+#define SHUNT_OFF_WIDTH (SHUNT_OFF_CHOICE + 24) /* shunt_width, the rest of the line */
 #define SHUNT_OFF_SIGNAL (SHUNT_OFF_MISSED + 64) /* [peer] u64, written by peer: one-sided signals raised here */
 /* [peer] u64: signals this rank has raised at peer */
 #define SHUNT_OFF_SIGNALED (SHUNT_OFF_SIGNAL + SHUNT_MAX_RANKS * 8)
@@ -195,7 +206,10 @@ enum { SHUNT_CLASS_LL, SHUNT_CLASS_LL128, SHUNT_CLASS_DIRECT, SHUNT_CLASS_STAGED
 #define SHUNT_OFF_TURN (SHUNT_OFF_COMBINED + SHUNT_MAX_RANKS * 8)
 /* [peer] u64, written by peer: the long message that it has long waited to be offered memory for; 0: none */
 #define SHUNT_OFF_PENDING (SHUNT_OFF_TURN + 64)
-#define SHUNT_OFF_EXPORTS (((SHUNT_OFF_PENDING + SHUNT_MAX_RANKS * 8) + 4095) / 4096 * 4096) /* [export] shunt_export */
+/* [gate][peer] u64, written by peer: the call before whose kernel it is, by its epoch */
+#define SHUNT_OFF_GATE (SHUNT_OFF_PENDING + SHUNT_MAX_RANKS * 8)
+/* [export] shunt_export */
+#define SHUNT_OFF_EXPORTS (((SHUNT_OFF_GATE + SHUNT_GATES * SHUNT_MAX_RANKS * 8) + 4095) / 4096 * 4096)
 #define SHUNT_OFF_IMPORTS (SHUNT_OFF_EXPORTS + SHUNT_MAX_EXPORTS * 32) /* [rank][export] u64: its base, mapped here */
 /* shunt_counts: the directory ends with it */
 #define SHUNT_OFF_COUNTS(world) (SHUNT_OFF_IMPORTS + (world) * SHUNT_MAX_EXPORTS * 8)

@@ -143,16 +143,16 @@ template <class Slot, class Flag, class InVain>
       a, l, [&](int s) { return first + s * kLL128SourceStride; }, [&](int) { return unit; }, [] { return false; }, w);
 }
 
-// How the units of a message are dealt to the warps of a grid. Neighbouring
+// How the units of a message are dealt to the warps of so many blocks. Neighbouring
 // units go to different blocks, so that short messages spread.
 struct Deal {
   int64_t units, warps, rounds, mine, first;
   int ahead;
-  __device__ __forceinline__ explicit Deal(int64_t bytes) {
+  __device__ __forceinline__ explicit Deal(int64_t bytes, int blocks = block_count()) {
     units = (bytes + kUnit - 1) / kUnit;
-    warps = int64_t(block_count()) * (blockDim.x >> 5);
+    warps = int64_t(blocks) * (blockDim.x >> 5);
     rounds = units <= warps ? 1 : (units + warps - 1) / warps;
-    first = int64_t(threadIdx.x >> 5) * block_count() + block_index();
+    first = int64_t(threadIdx.x >> 5) * blocks + block_index();
     mine = first + (rounds - 1) * warps < units ? rounds : rounds - 1;
     if (mine == 0 && threadIdx.x < 32) mine = 1;  // an empty unit, as proof of life
     ahead = mine - 1 < kAhead ? int(max(mine - 1, int64_t(0))) : kAhead;

@@ -273,6 +273,7 @@ __device__ __forceinline__ void reduce_scatter_v_direct(const shunt_kernel_args_
       return send == 0 || send == kNothing ? send : send + place(p);
     }
     __device__ __forceinline__ int64_t length(int p) const { return messages.send_count[p]; }
+    __device__ __forceinline__ double scalar(double factor) const { return factor; }
     __device__ __forceinline__ u64 word(u64 call, int p) const {
       return (call & ~kLengthBits) | (u64(length(p)) & kLengthBits);
     }

@@ -14,6 +14,7 @@
 #pragma once
 
 #include "pull.cuh"
+#include "width.cuh"
 
 namespace shunt {
 
@@ -243,17 +244,17 @@ __device__ __forceinline__ void store_result(Constant<kFit>, u64 base, int64_t o
   else store_words<T>(to, offset, length, w);
 }
 
-// This block's chunks of every shard, and where they are.
+// This block's chunks of every shard, of so many blocks, and where they are.
 struct Share {
-  int chunks;
+  int blocks, chunks;
   u64 base;  // the number of the first
-  __device__ __forceinline__ Share(const shunt_kernel_args &a, const Deed &deed)
-      : base(*epoch_of(a, SHUNT_CLASS_STAGED)) {
+  __device__ __forceinline__ Share(const shunt_kernel_args &a, const Deed &deed, int blocks = block_count())
+      : blocks(blocks), base(*epoch_of(a, SHUNT_CLASS_STAGED)) {
     const int64_t all = (deed.shard + SHUNT_STAGE_BYTES(a.world) - 1) / SHUNT_STAGE_BYTES(a.world);
-    chunks = all <= int64_t(block_index()) ? 0 : int((all - block_index() - 1) / block_count()) + 1;
+    chunks = all <= int64_t(block_index()) ? 0 : int((all - block_index() - 1) / blocks) + 1;
   }
   __device__ __forceinline__ int64_t at(const shunt_kernel_args &a, int k) const {
-    return (int64_t(k) * block_count() + block_index()) * SHUNT_STAGE_BYTES(a.world);
+    return (int64_t(k) * blocks + block_index()) * SHUNT_STAGE_BYTES(a.world);
   }
 };
 
@@ -358,16 +359,15 @@ template <class T, bool kAny, int kCombiners, class Sink>
   return true;
 }
 
-// Runs sink for the shard that this rank owns; ranks that own nothing only stage. The
+// Runs sink for this block's share of the shard that this rank owns; ranks that own nothing only stage. The
 // combiners first call ready(thread, join), which returns, alike on all ranks, whether
 // results can be stored, and then aligned(), whether their memory is; meanwhile a first
 // chunk is staged. If they cannot, it is dropped, and nothing is combined. The whole block
 // gets false if it has given up.
 template <class T, bool kAny, class Ready, class Aligned, class Sink>
 [[nodiscard]] __device__ __forceinline__ bool staged_reduce(const shunt_kernel_args &a, const Deed &deed,
-    Ready ready, Aligned aligned, Sink sink) {
+    const Share &share, Ready ready, Aligned aligned, Sink sink) {
   __shared__ Progress progress;
-  const Share share(a, deed);
   clear(progress, share);
   const int warp = threadIdx.x >> 5;
   bool met = share.chunks > 0 || earlier_fault(a) == SHUNT_FAULT_NONE;  // who has chunks looks behind the first loads
@@ -398,15 +398,14 @@ __device__ __forceinline__ void reduce_scatter_staged(const shunt_kernel_args &a
   begin();
   const Deed deed{a.bytes, a.bytes * a.world, a.world, a.rank};
   (void)staged_reduce<T, kAny>(
-      a, deed, [](int, auto) { return Met::kAll; }, [&] { return a.recv % 16 == 0; },
+      a, deed, Share(a, deed), [](int, auto) { return Met::kAll; }, [&] { return a.recv % 16 == 0; },
       [&](auto fit, int64_t offset, word2 w) { store_result<T>(fit, a.recv, offset, a.bytes, w); });
 }
 
-// all_reduce: the owner stores results into the recv of everyone. In place too:
-// nobody's part of a chunk is still needed when its result comes.
+// all_reduce, by so many blocks: the owner stores results into the recv of everyone. In place
+// too: nobody's part of a chunk is still needed when its result comes.
 template <class T, bool kAny>
-__device__ __forceinline__ void all_reduce_staged(const shunt_kernel_args &a) {
-  begin();
+__device__ __forceinline__ void all_reduce_staged_by(const shunt_kernel_args &a, int blocks) {
   __shared__ Meeting m;
   u64 *epoch = epoch_of(a, SHUNT_CLASS_DIRECT);
   const u64 e = *epoch + 1;
@@ -414,7 +413,12 @@ __device__ __forceinline__ void all_reduce_staged(const shunt_kernel_args &a) {
   const Deed deed{shards.shard, a.bytes, a.world, a.rank};
   const int64_t at = shards.start(a.rank), length = shards.length(a.rank);
   bool met = staged_reduce<T, kAny>(
-      a, deed, [&](int thread, auto join) { return meet(a, m, Kind::kAllReduceStaged, e, 0, a.bytes, thread, join); },
+      a, deed, Share(a, deed, blocks),
+      [&](int thread, auto join) {
+        const Met all = meet(a, m, Kind::kAllReduceStaged, e, 0, a.bytes, thread, join, Wish{a});
+        if (all != Met::kLost && thread == 0 && block_index() == 0) agree_width(a, m);
+        return all;
+      },
       [&] {
         u64 all = at;
         for (int p = 0; p < a.world; p++) all |= m.recv[p];
@@ -423,9 +427,17 @@ __device__ __forceinline__ void all_reduce_staged(const shunt_kernel_args &a) {
       [&](auto fit, int64_t offset, word2 w) {
         for (int k = 1; k <= a.world; k++) store_result<T>(fit, m.recv[wrap(a, a.rank + k)] + at, offset, length, w);
       });
-  if (met && m.strangers) met = two_shot_ll128<T, false>(a);
+  if (met && m.strangers) met = two_shot_ll128<T, false>(a, blocks);
   part(a, e, met);
   advance(epoch, e);
+}
+template <class T, bool kAny>
+__device__ __forceinline__ void all_reduce_staged(const shunt_kernel_args &a) {
+  begin();
+  const int blocks = working_blocks(a);
+  if (block_index() < blocks) all_reduce_staged_by<T, kAny>(a, blocks);
+  else if (threadIdx.x == 0) forget_choice(a);
+  settle_width(a);
 }
 
 // reduce of two: the root owns all, for what it would give away only came back. All of
@@ -471,7 +483,7 @@ __device__ __forceinline__ void reduce_staged(const shunt_kernel_args &a) {
   const Deed deed{shards.shard, a.bytes, owners, mine};
   const int64_t at = shards.start(mine), length = shards.length(mine);
   bool met = staged_reduce<T, kAny>(
-      a, deed,
+      a, deed, Share(a, deed),
       [&](int thread, auto join) {
         return meet(a, m, Kind::kReduceStaged, e, 0, a.rank == a.root ? a.bytes : 0, thread, join);
       },

@@ -41,9 +41,9 @@ static_assert(kAhead + 1 + kBehind + 2 <= SHUNT_RING, "a result would be overwri
 static_assert(kAhead - SHUNT_RING <= -2 - (kAhead + 1),
               "a unit of the call before would be overwritten before it is read");
 
-// A warp that has given up gets false.
+// By so many blocks, the first ones. A warp that has given up gets false.
 template <class T, bool kRooted>
-__device__ __forceinline__ bool two_shot_ll128(const shunt_kernel_args &a) {
+__device__ __forceinline__ bool two_shot_ll128(const shunt_kernel_args &a, int blocks = block_count()) {
   const Epoch epoch(a, SHUNT_CLASS_LL128);
   const u64 base = epoch.value + 1;
   const Lane l(a);
@@ -53,7 +53,7 @@ __device__ __forceinline__ bool two_shot_ll128(const shunt_kernel_args &a) {
   const bool apart = kRooted && a.world > 2, idle = apart && a.rank == a.root;
   const int first = apart ? a.root + 1 : 0;
   const Shards shards(a.bytes, apart ? a.world - 1 : a.world);
-  const Deal deal(shards.shard);
+  const Deal deal(shards.shard, blocks);
   const int64_t out = ll128_offset(a.world, 0, a.rank), result_out = ll128_offset(a.world, 1, a.rank);
   const char *in = own(a) + ll128_offset(a.world, 0, 0), *result_in = own(a) + ll128_offset(a.world, 1, 0);
   auto shard_of = [&](int owner) { return owner < first ? owner - first + a.world : owner - first; };

@@ -22,6 +22,9 @@ import (
 // waitKernels are launched behind the ones that signal.
 var waitKernels = []string{"shunt_wait", "shunt_window_wait"}
 
+// gateKernels are launched before the ones that ranks wait for with one block.
+var gateKernels = []string{"shunt_gate"}
+
 // besideKernels are launched beside the ones that combine what is delivered.
 var besideKernels = []string{"shunt_symmetric_turn"}
 
@@ -40,8 +43,7 @@ func compile(t *testing.T, b Build) (program string, kernels []string) {
 	program, kernels, err = b.Compile(context.Background(), out)
 	require.NoError(t, err)
 	return program, slices.DeleteFunc(kernels, func(k string) bool {
-		return slices.Contains(waitKernels, k) ||
-			slices.Contains(besideKernels, k)
+		return slices.Contains(waitKernels, k) || slices.Contains(gateKernels, k) || slices.Contains(besideKernels, k)
 	})
 }
 

@@ -140,6 +140,17 @@ var mutants = []mutant{
 	{"what engines never delivered is combined", "delivered.cuh", edits{{"if (__syncthreads_or(!met)) return;", "__syncthreads();"}}, "shunt_all_reduce_delivered", alone},
 	{"deliveries are told behind a fault", "symmetric.cu", edits{{"if (a.root < kDeliveries && peer && met) {", "if (a.root < kDeliveries && peer) {"}}, "shunt_all_reduce_delivered", alone},
 	{"a symmetric operation begins behind a fault", "symmetric.cu", edits{{"if (active && met) {", "if (active) {"}}, "shunt_symmetric_begin", alone},
+	{"what is agreed holds at once", "width.cuh", edits{{"  if (atomicAdd(const_cast<u32 *>(&width->ended), 1u) != block_count() - 1) return;\n", ""}}, "shunt_all_reduce_staged", plain},
+	{"blocks work as this rank wishes", "width.cuh", edits{{"u32(m.scalar[p])", "u32(m.scalar[a.rank])"}}, "shunt_all_reduce_staged", plain},
+	{"a block ends before its threads know whether they work", "width.cuh", edits{{"  __syncthreads();  // all of the block's threads have read how many work\n", ""}}, "shunt_all_reduce_staged", plain},
+	{"blocks beyond are not counted", "staged.cuh", edits{{"  else if (threadIdx.x == 0) forget_choice(a);\n", ""}}, "shunt_all_reduce_staged", plain},
+	{"blocks beyond take part", "staged.cuh", edits{{"if (block_index() < blocks) all_reduce", "if (true) all_reduce"}}, "shunt_all_reduce_staged", plain},
+	{"all blocks fall back", "staged.cuh", edits{{"two_shot_ll128<T, false>(a, blocks)", "two_shot_ll128<T, false>(a)"}}, "shunt_all_reduce_staged", plain},
+	{"a gate tells nobody", "barrier.cu", edits{{"  store_relaxed(reinterpret_cast<void *>(a.region[p] + gates + a.rank * 8), e);\n", ""}}, "shunt_reduce_scatter_staged", plain},
+	{"a gate does not hear kernels that meet", "barrier.cu", edits{{"return load_packet(own(a) + SHUNT_OFF_HELLO + p * 64).y == ll_flag(e);", "return false;"}}, "shunt_all_gather_direct", plain},
+	{"a gate does not hear kernels that stage", "barrier.cu", edits{{"return reached(SHUNT_OFF_STAGED + p * 8);", "return false;"}}, "shunt_reduce_scatter_staged", plain},
+	{"a gate waits for the call behind its own", "barrier.cu", edits{{"- e) >= 0; };", "- e) > 0; };"}}, "shunt_reduce_scatter_staged", plain},
+	{"a gate behind a fault", "barrier.cu", edits{{" || earlier_fault(a) != SHUNT_FAULT_NONE) return;", ") return;"}}, "shunt_all_gather_direct", alone},
 	{"a barrier behind a fault", "barrier.cu", edits{{"if (threadIdx.x == 0 && !lost) {", "if (threadIdx.x == 0) {"}}, "shunt_barrier", alone},
 	{"a signal behind a fault", "one_sided.cu", edits{{"  const u64 value = *raised + 1;\n  if (fault != SHUNT_FAULT_NONE) return;\n  *raised = value;\n  // Release: puts of earlier", "  const u64 value = *raised + 1;\n  *raised = value;\n  // Release: puts of earlier"}}, "shunt_signal", alone},
 	{"a window's signal behind a fault", "one_sided.cu", edits{{"  const u64 value = *raised + 1;\n  if (fault != SHUNT_FAULT_NONE) return;\n  *raised = value;\n  // Release: puts before", "  const u64 value = *raised + 1;\n  *raised = value;\n  // Release: puts before"}}, "shunt_window_signal", alone},
@@ -277,6 +288,9 @@ func companions(kernel string) []string {
 		return []string{"shunt_all_reduce_delivered", "shunt_all_reduce_delivered_any", "shunt_symmetric_begin", "shunt_symmetric_turn", "shunt_barrier", "shunt_copy"}
 	case strings.HasPrefix(kernel, "shunt_all_to_all_v"):
 		return []string{"shunt_all_to_all_v", inTurns, "shunt_all_to_all_v_long", onDevice}
+	case strings.HasPrefix(kernel, "shunt_all_gather_direct"), strings.HasPrefix(kernel, "shunt_reduce_scatter_direct"),
+		strings.HasPrefix(kernel, "shunt_reduce_scatter_staged"):
+		return []string{kernel, "shunt_gate"}
 	case kernel == "shunt_signal":
 		return []string{kernel, "shunt_wait"}
 	case kernel == "shunt_window_signal":

@@ -61,6 +61,7 @@ var of = map[string]Set{
 	"shunt_reduce_staged":               LL128 | Staging,
 	"shunt_reduce_staged_any":           LL128 | Staging,
 	"shunt_barrier":                     0,
+	"shunt_gate":                        0,
 	"shunt_symmetric_begin":             0,
 	"shunt_symmetric_turn":              0,
 	"shunt_copy":                        0,

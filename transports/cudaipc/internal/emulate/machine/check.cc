@@ -180,6 +180,21 @@ static emulate::Launch copy(const Call &c, int r, int peer, const char *from, co
   return {"shunt_copy", 1, 32, {}, [a] { reinterpret_cast<void (*)(shunt_kernel_args)>(f)(a); }, {}, {}, false, true};
 }
 
+// Whether a rank has a gate before its kernel, as it may or may not, whatever its peers do.
+static bool gated(const Call &c, int r) {
+  const bool direct = c.kernel.coll == kAllGather || c.kernel.coll == kReduceScatter;
+  return direct && c.count > 0 && (has(c.kernel.name, "_direct") || has(c.kernel.name, "_staged")) &&
+         (c.seed % 3 == 0 || c.seed >> (16 + r) & 1);
+}
+
+// The gate before it.
+static emulate::Launch gate(const Call &c, int r) {
+  shunt_kernel_args a = c.parts[r].args.base;
+  a.root = has(c.kernel.name, "_staged") ? SHUNT_GATE_STAGED : SHUNT_GATE_DIRECT;
+  static void *const f = entry("shunt_gate");
+  return {"shunt_gate", 1, 32, {}, [a] { reinterpret_cast<void (*)(shunt_kernel_args)>(f)(a); }, {}, {}};
+}
+
 // An all_reduce by copy engines as one rank makes it: the kernel that combines on a
 // stream of its own, see kernels/delivered.cuh and copies.go.
 static void deliver(const Call &c, int r, std::vector<emulate::Launch> &main, std::vector<emulate::Launch> &beside) {
@@ -365,6 +380,7 @@ int main(int argc, char **argv) {
         continue;
       }
       const bool mixed = c.to >= 0 || (c.kernel.coll == kAllToAllV && !impossible && c.seed % 3 == 0);
+      if (gated(c, r)) streams[r].push_back(gate(c, r));
       void *entry = c.kernel.twin && c.seed >> (8 + r) & 1 ? c.kernel.twin : c.kernel.entry;
       streams[r].push_back(mixed ? suited(c, r, random) : launch(c, r, c.kernel.name, entry));
       if (c.kernel.coll == kSignals || c.kernel.coll == kWindow) {
