@@ -349,8 +349,8 @@ func (c *Communicator) failFor(reason *plugin.Error) {
 // Abort makes the communicator fail here and on every peer: operations in flight return an error at once, which has the
 // reason, in one line. It may be called from any goroutine.
 func (c *Communicator) Abort(reason string) {
-	c.fail(&plugin.Error{Code: plugin.Aborted, Rank: c.rank, Message: fmt.Sprintf("rank %d aborted: %s", c.rank, oneLine.Replace(reason))},
-		true)
+	c.fail(&plugin.Error{Code: plugin.Aborted, Rank: c.rank,
+		Message: fmt.Sprintf("rank %d aborted: %s", c.rank, oneLine.Replace(reason))}, true)
 	c.observer.Failure.Wait()
 }
 

@@ -278,7 +278,7 @@ func TestAbortEndsEveryRank(t *testing.T) {
 			return err
 		}
 		if c.Rank() == 0 {
-			c.Abort("had enough")
+			c.Abort("had\nenough")
 		}
 		return c.Barrier(nil)
 	})
@@ -286,6 +286,10 @@ func TestAbortEndsEveryRank(t *testing.T) {
 		require.ErrorIs(t, err, plugin.Aborted)
 		assert.Contains(t, err.Error(), "rank 0 aborted: had enough")
 	}
+}
+
+func TestPartsNameACommunicator(t *testing.T) {
+	require.ErrorContains(t, host.RunTogether(host.Part{}), "part 0 names no communicator")
 }
 
 func TestShrinkAfterARankLeft(t *testing.T) {

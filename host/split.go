@@ -89,8 +89,8 @@ func (c *Communicator) Subset(ctx context.Context, ranks []int) (*Communicator, 
 	return made, c.sayWhose(err, ranks)
 }
 
-// sayWhose returns the error with which a new communicator was not made, with who its ranks are here: it numbers them as
-// they would have been numbered there.
+// sayWhose returns the error with which a new communicator was not made, with who its ranks are here: it numbers them
+// as they would have been numbered there.
 func (c *Communicator) sayWhose(err error, ranks []int) error {
 	same := true
 	for i, rank := range ranks {

@@ -92,8 +92,8 @@ func (c *Communicator) NewWindow(ctx context.Context, bytes int64) (*Window, err
 	return w, nil
 }
 
-// agreeOnWindow fails on every rank unless all make a window of the same size. It returns the first place among those of
-// windows that is free on all: one rank may have closed windows that another has still open.
+// agreeOnWindow fails on every rank unless all make a window of the same size. It returns the first place among those
+// of windows that is free on all: one rank may have closed windows that another has still open.
 func (c *Communicator) agreeOnWindow(ctx context.Context, tag string, bytes int64) (uint32, error) {
 	mine := binary.LittleEndian.AppendUint64(nil, uint64(bytes))
 	answers, err := c.group.AllGather(ctx, tag, append(mine, c.openWindows()...))

@@ -31,8 +31,8 @@ func asksPriority(p *plugin.Plan) bool {
 	return slices.ContainsFunc(p.Args, func(a plugin.Arg) bool { return a.Value == slot })
 }
 
-// prioritize fills SlotPriority of those launches whose plans ask; follows says that the stream is that of the operation
-// before. The driver is asked only where the stream has changed. d.mu is held.
+// prioritize fills SlotPriority of those launches whose plans ask; follows says that the stream is that of the
+// operation before. The driver is asked only where the stream has changed. d.mu is held.
 func (d *Device) prioritize(ls []DeviceLaunch, stream cuda.Stream, follows bool) {
 	d.priority = unasked
 	if follows {

@@ -43,7 +43,8 @@ func TestGates(t *testing.T) {
 			}
 			require.Len(t, launches, 2, "%+v", test)
 			require.Equal(t, "shunt_gate", launches[0].Name)
-			require.Equal(t, []int64{1, 32, test.gate}, []int64{launches[0].grid, launches[0].block, launches[0].values[argRoot]})
+			gate := launches[0]
+			require.Equal(t, []int64{1, 32, test.gate}, []int64{gate.grid, gate.block, gate.values[argRoot]})
 			require.False(t, launches[1].dependent, "it would begin beside the gate")
 		}
 	}

@@ -151,3 +151,18 @@ def barriers(w):
         if w.device.type == "cpu":
             after = all(float(t) >= float(everyone[late]) for t in everyone)
             assert after, f"a rank left before rank {late} came: {everyone}"
+
+
+@case()
+def barriers_wait_for_the_gpu(w):
+    """What is in a rank's stream before a barrier has ended when anybody leaves it."""
+    import time
+    w.needs(w.device.type == "cuda", "there is no stream")
+    dist.all_reduce(w.own(1), group=w.group)
+    for late in range(w.size):
+        dist.barrier(group=w.group)
+        began = time.monotonic()
+        if w.rank == late:
+            torch.cuda._sleep(500_000_000)  # cycles: 250 ms
+        dist.barrier(group=w.group)
+        assert time.monotonic() - began > 0.1, f"a barrier ended before the stream of rank {late}"

@@ -108,6 +108,7 @@ Channel& ShuntBackend::channel(const at::Device& device, const Where& where) {
   auto& channel = channels_[device];
   if (!channel) channel = makeChannel("all", rank_, size_, device);
   if (device.is_cpu()) host_ = channel.get();
+  else if (gpu_ < 0) gpu_ = device.index();
   return *channel;
 }
 

@@ -142,6 +142,7 @@ class ShuntBackend : public c10d::Backend {
   std::mutex mutex_;  // guards what follows
   std::unordered_map<at::Device, std::shared_ptr<Channel>> channels_;
   std::atomic<Channel*> host_{nullptr};  // that of host memory, for calls that must be quick
+  std::atomic<int> gpu_{-1};             // the GPU that the group was called on first
   std::map<std::pair<int, c10::DeviceIndex>, std::shared_ptr<Channel>> pairs_;  // GPUs: by peer and GPU
   std::unique_ptr<Links> links_;                                         // host memory
   std::string closed_;                                                   // why calls are refused, if they are

@@ -137,6 +137,10 @@ WorkPtr ShuntBackend::barrier(const c10d::BarrierOptions& opts) {
     device = at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(opts.device_ids[0]));
   if (device.is_cuda() && !device.has_index())
     device = c10::impl::VirtualGuardImpl(at::kCUDA).getDevice();
+  // torch names the CPU for every group that serves it too. A barrier of one that was called on a GPU waits for what is
+  // in the stream there, as nccl's does, and is in order with those calls.
+  if (device.is_cpu() && opts.device_ids.empty() && gpu_ >= 0)
+    device = at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(gpu_.load()));
   bool waits = device.is_cuda() && !opts.asyncOp;
   return submit(call, channel(device, call.where), {}, {}, [call, waits](Communicator& communicator, void* stream) {
     shunt_operation op = SHUNT_OPERATION_INIT;
