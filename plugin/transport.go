@@ -2,11 +2,12 @@ package plugin
 
 import "context"
 
-// The contract's version. A plugin with another major version is refused; a
-// plugin with an older minor version is adapted.
+// The contract's version. A plugin with another major version is refused, and one with a minor version before
+// VersionOldest, whose plans number slots otherwise; later minor versions add to the contract.
 const (
-	VersionMajor = 1
-	VersionMinor = 0
+	VersionMajor  = 1
+	VersionMinor  = 1
+	VersionOldest = 1
 )
 
 // Limits that the host enforces on a plugin's results.

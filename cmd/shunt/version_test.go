@@ -22,7 +22,7 @@ func TestVersion(t *testing.T) {
 	var report map[string]any
 	require.NoError(t, json.Unmarshal([]byte(stdout), &report))
 	require.Equal(t, runtime.Version(), report["go"])
-	require.Equal(t, "1.0", report["transport_contract"])
+	require.Equal(t, "1.1", report["transport_contract"])
 	require.Equal(t, "shunt_transport_v1", report["transport_symbol"])
 	require.NotEmpty(t, report["version"])
 

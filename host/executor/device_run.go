@@ -12,11 +12,11 @@ type DeviceLaunch struct {
 }
 
 // Run puts a program's work into a stream and returns; it neither waits nor
-// allocates, and makes one call of the driver's library. Send and Recv are
-// addresses that the GPU reaches. It is legal while the stream is captured. If
-// the arguments or the plan are wrong nothing was put into the stream; the
-// error's cause is then a *Failure. A failure of the driver may leave part of
-// the work there.
+// allocates, and makes one call of the driver's library, or two where the plan
+// asks for the priority of another stream. Send and Recv are addresses that the
+// GPU reaches. It is legal while the stream is captured. If the arguments or the
+// plan are wrong nothing was put into the stream; the error's cause is then a
+// *Failure. A failure of the driver may leave part of the work there.
 func (d *Device) Run(p *DeviceProgram, a *Arguments, stream cuda.Stream) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -31,8 +31,8 @@ func (d *Device) Capturing() bool {
 	return d.order.current != nil
 }
 
-// RunBatch runs several operations as Run does, in order, in one call of the driver's
-// library. If one of them is wrong nothing was put into the stream; if the driver fails
+// RunBatch runs several operations as Run does, in order, with as few calls of the
+// driver's library. If one of them is wrong nothing was put into the stream; if the driver fails
 // the error says at which, and those before it are there.
 func (d *Device) RunBatch(ls []DeviceLaunch, stream cuda.Stream) error {
 	if len(ls) == 0 {

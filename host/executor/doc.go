@@ -10,7 +10,8 @@
 //
 // A Device runs plans on a GPU: it works out their launches and copies here and
 // puts them into the caller's stream, in one crossing into the driver and
-// without allocating. device_order.go keeps operations of several streams in
+// without allocating; a plan that asks for the priority of another stream than
+// before, or in a capture, takes one more. device_order.go keeps operations of several streams in
 // order, device_fork.go runs tracks at the same time, and graph.go keeps what
 // graphs use until they are gone. Beside a Device an Engine still holds the
 // control pages and the flight recorder. Engine steps, native code and the commands

@@ -30,6 +30,7 @@ func TestGates(t *testing.T) {
 		{plugin.AllGather, "direct", 4, 0, 2 * mib, 0, -1}, {plugin.ReduceScatter, "staged", 4, 0, 2 * mib, 0, -1},
 		{plugin.AllGather, "ll128", 4, 24, 2 * mib, 1, -1}, {plugin.AllReduce, "staged", 4, 24, 2 * mib, 1, -1},
 		{plugin.AllReduce, "direct", 2, 0, 8 * mib, 1, -1}, {plugin.AllToAll, "direct", 4, 0, 8 * mib, 1, -1},
+		{plugin.ReduceScatter, "staged", 4, 0, 0, 1, -1}, {plugin.ReduceScatter, "staged", 4, 24, 0, 1, -1},
 	} {
 		for _, address := range []int64{1 << 40, 1<<40 + 4} {
 			e := &endpoint{world: test.world, maxSMs: test.budget}
@@ -69,6 +70,7 @@ func TestWishes(t *testing.T) {
 			require.Equal(t, test.root, l[0].values[argRoot], "%+v among %d", test, world)
 			require.Equal(t, alone[0].grid, l[0].grid)
 			require.Equal(t, test.root <= 1 && test.bytes >= spreadFrom, l[0].spread, "%+v", test)
+			require.Equal(t, test.root <= 1 && !l[0].spread, l[0].dependent, "more than few blocks begin beside few: %+v", test)
 		}
 	}
 	for _, world := range []int{2, 4} { // a budget is agreed, and two ranks have few blocks anyhow
@@ -80,4 +82,27 @@ func TestWishes(t *testing.T) {
 			require.Zero(t, l.values[argRoot])
 		}
 	}
+}
+
+// Ranks that have met need no gate: those of a reduce_scatter within an all_reduce by copy engines.
+func TestNoGateAmongRanksThatHaveMet(t *testing.T) {
+	for _, budget := range []int{0, 24} {
+		e := &endpoint{world: 4, maxSMs: budget}
+		p, err := e.Prepare(stdcontext.Background(), symmetricRequest(plugin.AllReduce, 4, 0), "ce")
+		require.NoError(t, err)
+		for _, grids := range launched(t, p, map[plugin.Slot]int64{plugin.SlotBytes: 64 * mib, plugin.SlotPriority: 1}) {
+			require.NotContains(t, grids, "shunt_gate")
+		}
+	}
+}
+
+// launched returns the names of the kernels that a plan launches, by track.
+func launched(t *testing.T, p *plugin.Plan, slots map[plugin.Slot]int64) [][]string {
+	tracks := make([][]string, len(p.Tracks))
+	eachStep(t, p, 1<<40, slots, nil, func(track int, s *plugin.Step, _ []int64, _ func(uint16) (int64, string)) {
+		if s.Kind == plugin.StepLaunch {
+			tracks[track] = append(tracks[track], p.Kernels[s.A].Name)
+		}
+	})
+	return tracks
 }

@@ -178,6 +178,7 @@ func (w writer) reduceAndCopy(own, shard plugin.Reg) {
 	a, _ := find(plugin.ReduceScatter, "staged", w.r.World)
 	args := w.arguments(shard)
 	args[argRecv] = plugin.Address(w.Recv(own))
+	w.met = true // in shunt_symmetric_begin
 	w.run(a, shard, w.Send(w.Const(0)), args)
 	for k := 1; k < w.r.World; k++ {
 		w.Copy(w.PeerRecv(w.Const(w.distant(k)), own), w.Recv(own), shard)

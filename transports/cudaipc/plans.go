@@ -107,7 +107,8 @@ type writer struct {
 	r      plugin.Request
 	most   int64      // blocks of a grid
 	budget bool       // that is what the communicator's budget allows
-	gated  bool       // what follows stands behind a gate
+	met    bool       // all ranks have come to the call
+	plain  bool       // kernels wait until the one before them has ended
 	uses   *parts.Set // of the region, by the kernels so far
 }
 
@@ -143,10 +144,10 @@ func (w writer) LaunchGrid(image, kernel string, grid [2]plugin.Reg, threads plu
 	w.Builder.LaunchGrid(image, kernel, grid, threads, args...)
 }
 
-// LaunchDependent is like Builder.LaunchDependent, but within a budget and behind a gate a kernel waits until the one
-// before it has ended: beside it, it would take as many multiprocessors again, or all that the gate leaves free.
+// LaunchDependent is like Builder.LaunchDependent, but within a budget, or plain, a kernel waits until the one before
+// it has ended: beside it, it would take as many multiprocessors again.
 func (w writer) LaunchDependent(image, kernel string, blocks, threads plugin.Reg, args ...plugin.KernelArg) {
-	if w.budget || w.gated {
+	if w.budget || w.plain {
 		w.Launch(image, kernel, blocks, threads, args...)
 		return
 	}
@@ -270,20 +271,21 @@ func (w writer) urgent() plugin.Reg { return w.Lt(w.Const(0), w.Slot(plugin.Slot
 // runAs launches an algorithm's kernel, and a gate before it where ranks are to wait for each other with one block:
 // beside computation, as a stream of high priority or a budget says, they come at unlike times.
 func (w writer) runAs(a algorithm, bytes plugin.Reg, args []plugin.KernelArg) {
-	if !a.hasGate() {
+	if !a.hasGate() || w.met {
 		w.runAlone(a, bytes, args)
 		return
 	}
-	gate, none := w.urgent(), w.Const(0)
-	if w.budget {
-		gate = w.Const(1)
+	none := w.Const(0)
+	gate := w.Lt(none, bytes) // of nothing no peer would hear
+	if !w.budget {
+		gate = w.Mul(gate, w.urgent())
 	}
 	w.If(gate, func() {
 		before := slices.Clone(args[:commonArgs])
 		before[argRoot] = plugin.Value(w.Const(a.gate()), 4)
 		w.Launch("barrier", "shunt_gate", w.Const(1), w.Const(32), before...)
 		behind := w
-		behind.gated = true
+		behind.plain = true
 		behind.runAlone(a, bytes, args)
 	})
 	w.If(w.Eq(gate, none), func() { w.runAlone(a, bytes, args) })
@@ -302,22 +304,25 @@ func (w writer) runAlone(a algorithm, bytes plugin.Reg, args []plugin.KernelArg)
 		long = w.Le(w.Const(2*spreadFrom), bytes)
 	case half:
 		long = w.Lt(w.Const(halfUpTo/int64(w.r.World)), bytes)
-	case staging:
-		if w.budget {
-			break // which is agreed already
-		}
+	}
+	wish := w.Const(0)
+	if a.grid == staging && !w.budget { // which is agreed already
 		// Beside computation fewer blocks work, where all ranks wish so; see kernels/width.cuh.
 		agrees := w.Lt(w.Const(besideFrom), bytes)
-		wish := w.Mul(w.urgent(), w.Const(besideBlocks))
+		wish = w.Mul(agrees, w.urgent())
 		args = slices.Clone(args)
-		args[argRoot] = plugin.Value(w.Mul(agrees, w.Add(wish, w.Const(1))), 4)
-		long = w.Mul(long, w.Eq(w.Mul(agrees, wish), w.Const(0)))
+		args[argRoot] = plugin.Value(w.Add(agrees, w.Mul(wish, w.Const(besideBlocks))), 4)
+		w.If(wish, func() {
+			beside := w
+			beside.plain = true
+			beside.launch(a, blocks, threads, args)
+		})
 	}
-	w.If(long, func() {
+	w.If(w.Lt(wish, long), func() {
 		image, kernel := w.names(a)
 		w.spread(image, kernel, blocks, threads, args)
 	})
-	w.If(w.Eq(long, w.Const(0)), func() { w.launch(a, blocks, threads, args) })
+	w.If(w.Eq(w.Max(wish, long), w.Const(0)), func() { w.launch(a, blocks, threads, args) })
 }
 
 // argSend, argRecv, argBytes and argRoot are where some of arguments stand.

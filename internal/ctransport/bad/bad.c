@@ -36,6 +36,7 @@
 #define NO_PLAN 24
 #define BAD_STATUS 25
 #define NEWER_MINOR 26   /* a longer table of the same major version: accepted */
+#define OLDER_MINOR 27
 
 #ifndef BAD
 #define BAD NOTHING
@@ -155,7 +156,7 @@ const long_table TABLE = {
     .known = {
         .magic = HEAD_MAGIC,
         .version_major = HEAD_MAJOR,
-        .version_minor = BAD == NEWER_MINOR ? 7 : SHUNT_VERSION_MINOR,
+        .version_minor = BAD == NEWER_MINOR ? 7 : BAD == OLDER_MINOR ? 0 : SHUNT_VERSION_MINOR,
         .struct_size = BAD == SHORT_TABLE ? 64 : BAD == NEWER_MINOR ? sizeof(long_table) : sizeof(shunt_transport_v1),
         .features = SHUNT_FEATURE_PLANS,
         .name = BAD == NO_NAME     ? NULL

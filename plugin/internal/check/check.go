@@ -21,7 +21,7 @@ const (
 
 // Version checks the contract version that a plugin was built with.
 func Version(major, minor uint32) error {
-	if major != plugin.VersionMajor {
+	if major != plugin.VersionMajor || minor < plugin.VersionOldest {
 		return plugin.Errorf(plugin.PluginRejected, "speaks contract version %d.%d, this host speaks %d.%d", major, minor,
 			plugin.VersionMajor, plugin.VersionMinor)
 	}

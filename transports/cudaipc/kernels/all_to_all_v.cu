@@ -443,7 +443,7 @@ __device__ __forceinline__ void exchange_messages(const shunt_kernel_args &a, co
   }
 
   serve_channels(a, m, &offers, ahead, channel_blocks(a.world));
-  if (p == 0) forget_choice(a);
+  if (p == 0) forget_choice(a, block_count());
   // The count is there before a unit of the next message, whose length a peer that still
   // waits for the count would take for this one's.
   if (stored && p < a.world) fence_system();

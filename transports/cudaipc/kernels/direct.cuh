@@ -101,12 +101,12 @@ __device__ __forceinline__ u64 same_for_all_blocks(const shunt_kernel_args &a, i
   return found;
 }
 
-// The last block to be done leaves nothing decided for the next kernel, which
+// The last of so many blocks to be done leaves nothing decided for the next kernel, which
 // begins when all blocks of this one have ended.
-__device__ __forceinline__ void forget_choice(const shunt_kernel_args &a) {
+__device__ __forceinline__ void forget_choice(const shunt_kernel_args &a, int blocks) {
   volatile u64 *choice = reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_CHOICE);
   u32 *done = reinterpret_cast<u32 *>(own(a) + SHUNT_OFF_CHOICE + 16);
-  if (atomicAdd(done, 1u) != block_count() - 1) return;
+  if (atomicAdd(done, 1u) != blocks - 1) return;
   const u64 decisions = u64(choice[0] != 0) + u64(choice[1] != 0);
   choice[0] = choice[1] = 0;
   if (decisions != 0) raise(&counts_of(a)->forgotten, decisions);
@@ -221,10 +221,10 @@ template <class Join>
 // The end barrier, also after falling back, so that no start barrier is
 // overwritten before it is read: this block's stores to peers are visible to them, and theirs
 // here; nobody reads this rank's memory any more. met is whether this thread has given up
-// nothing: a block that has does not say that it is done.
-__device__ __forceinline__ void part(const shunt_kernel_args &a, u64 e, bool met) {
+// nothing: a block that has does not say that it is done. So many blocks of the kernel do this.
+__device__ __forceinline__ void part(const shunt_kernel_args &a, u64 e, bool met, int blocks = block_count()) {
   met = !__syncthreads_or(!met);
-  if (threadIdx.x == blockDim.x - 1) forget_choice(a);
+  if (threadIdx.x == blockDim.x - 1) forget_choice(a, blocks);
   const int p = threadIdx.x;
   if (met && p < a.world && p != a.rank) {
     // Release: the whole block's stores and reads, ordered by __syncthreads,

@@ -416,7 +416,7 @@ __device__ __forceinline__ void all_reduce_staged_by(const shunt_kernel_args &a,
       a, deed, Share(a, deed, blocks),
       [&](int thread, auto join) {
         const Met all = meet(a, m, Kind::kAllReduceStaged, e, 0, a.bytes, thread, join, Wish{a});
-        if (all != Met::kLost && thread == 0 && block_index() == 0) agree_width(a, m);
+        if (a.root != 0 && all != Met::kLost && thread == 0 && block_index() == 0) agree_width(a, m);
         return all;
       },
       [&] {
@@ -428,7 +428,7 @@ __device__ __forceinline__ void all_reduce_staged_by(const shunt_kernel_args &a,
         for (int k = 1; k <= a.world; k++) store_result<T>(fit, m.recv[wrap(a, a.rank + k)] + at, offset, length, w);
       });
   if (met && m.strangers) met = two_shot_ll128<T, false>(a, blocks);
-  part(a, e, met);
+  part(a, e, met, blocks);
   advance(epoch, e);
 }
 template <class T, bool kAny>
@@ -436,7 +436,6 @@ __device__ __forceinline__ void all_reduce_staged(const shunt_kernel_args &a) {
   begin();
   const int blocks = working_blocks(a);
   if (block_index() < blocks) all_reduce_staged_by<T, kAny>(a, blocks);
-  else if (threadIdx.x == 0) forget_choice(a);
   settle_width(a);
 }
 

@@ -143,7 +143,7 @@ var mutants = []mutant{
 	{"what is agreed holds at once", "width.cuh", edits{{"  if (atomicAdd(const_cast<u32 *>(&width->ended), 1u) != block_count() - 1) return;\n", ""}}, "shunt_all_reduce_staged", plain},
 	{"blocks work as this rank wishes", "width.cuh", edits{{"u32(m.scalar[p])", "u32(m.scalar[a.rank])"}}, "shunt_all_reduce_staged", plain},
 	{"a block ends before its threads know whether they work", "width.cuh", edits{{"  __syncthreads();  // all of the block's threads have read how many work\n", ""}}, "shunt_all_reduce_staged", plain},
-	{"blocks beyond are not counted", "staged.cuh", edits{{"  else if (threadIdx.x == 0) forget_choice(a);\n", ""}}, "shunt_all_reduce_staged", plain},
+	{"blocks beyond are waited for", "staged.cuh", edits{{"part(a, e, met, blocks);", "part(a, e, met);"}}, "shunt_all_reduce_staged", plain},
 	{"blocks beyond take part", "staged.cuh", edits{{"if (block_index() < blocks) all_reduce", "if (true) all_reduce"}}, "shunt_all_reduce_staged", plain},
 	{"all blocks fall back", "staged.cuh", edits{{"two_shot_ll128<T, false>(a, blocks)", "two_shot_ll128<T, false>(a)"}}, "shunt_all_reduce_staged", plain},
 	{"a gate tells nobody", "barrier.cu", edits{{"  store_relaxed(reinterpret_cast<void *>(a.region[p] + gates + a.rank * 8), e);\n", ""}}, "shunt_reduce_scatter_staged", plain},
@@ -289,6 +289,7 @@ func companions(kernel string) []string {
 	case strings.HasPrefix(kernel, "shunt_all_to_all_v"):
 		return []string{"shunt_all_to_all_v", inTurns, "shunt_all_to_all_v_long", onDevice}
 	case strings.HasPrefix(kernel, "shunt_all_gather_direct"), strings.HasPrefix(kernel, "shunt_reduce_scatter_direct"),
+		strings.HasPrefix(kernel, "shunt_reduce_scatter_v_direct"),
 		strings.HasPrefix(kernel, "shunt_reduce_scatter_staged"):
 		return []string{kernel, "shunt_gate"}
 	case kernel == "shunt_signal":

@@ -182,9 +182,10 @@ static emulate::Launch copy(const Call &c, int r, int peer, const char *from, co
 
 // Whether a rank has a gate before its kernel, as it may or may not, whatever its peers do.
 static bool gated(const Call &c, int r) {
-  const bool direct = c.kernel.coll == kAllGather || c.kernel.coll == kReduceScatter;
-  return direct && c.count > 0 && (has(c.kernel.name, "_direct") || has(c.kernel.name, "_staged")) &&
-         (c.seed % 3 == 0 || c.seed >> (16 + r) & 1);
+  const bool v = c.kernel.coll == kReduceScatterV && has(c.kernel.name, "_direct");
+  const bool equal = (c.kernel.coll == kAllGather || c.kernel.coll == kReduceScatter) && c.count > 0 &&
+                     (has(c.kernel.name, "_direct") || has(c.kernel.name, "_staged"));
+  return (v || equal) && (c.seed % 3 == 0 || c.seed >> (16 + r) & 1);
 }
 
 // The gate before it.
