@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/shunt-ccl/shunt/plugin"
@@ -197,7 +198,9 @@ func lossReason(err error, silence time.Duration) string {
 		return "it gave no sign of life for " + silence.String()
 	case plugin.CodeOf(err) == plugin.Protocol:
 		return "it sent a malformed message: " + err.Error()
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.ErrClosedPipe):
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.ErrClosedPipe),
+		errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), // with something of ours unread
+		errors.Is(err, net.ErrClosed): // by who had met one of these in sending
 		return "its process has ended, or its connection was closed without a goodbye"
 	default:
 		return "its connection was lost: " + err.Error()

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -302,4 +303,15 @@ func TestRankCannotFillTheStore(t *testing.T) {
 			return err
 		}))
 	}
+}
+
+// However the end of a process reaches a connection, it is told alike.
+func TestWhatAnEndedProcessLeavesIsToldAlike(t *testing.T) {
+	for _, err := range []error{io.EOF, io.ErrUnexpectedEOF, io.ErrClosedPipe, net.ErrClosed,
+		&net.OpError{Op: "read", Err: os.NewSyscallError("read", syscall.ECONNRESET)},
+		&net.OpError{Op: "write", Err: os.NewSyscallError("write", syscall.EPIPE)},
+		&net.OpError{Op: "read", Err: net.ErrClosed}} {
+		require.Equal(t, "its process has ended, or its connection was closed without a goodbye", lossReason(err, 0), "%v", err)
+	}
+	require.Equal(t, "its connection was lost: no route to host", lossReason(syscall.EHOSTUNREACH, 0))
 }
