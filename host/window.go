@@ -96,18 +96,18 @@ func (c *Communicator) NewWindow(ctx context.Context, bytes int64) (*Window, err
 // of windows that is free on all: one rank may have closed windows that another has still open.
 func (c *Communicator) agreeOnWindow(ctx context.Context, tag string, bytes int64) (uint32, error) {
 	mine := binary.LittleEndian.AppendUint64(nil, uint64(bytes))
-	answers, err := c.group.AllGather(ctx, tag, append(mine, c.openWindows()...))
+	replies, err := c.group.AllGather(ctx, tag, append(mine, c.openWindows()...))
 	if err != nil {
 		return 0, err
 	}
 	var first int64
 	var open [maxWindows / 8]byte
-	for rank, answer := range answers {
-		if len(answer) != len(mine)+len(open) {
+	for rank, reply := range replies {
+		if len(reply) != len(mine)+len(open) {
 			return 0, &plugin.Error{Code: plugin.Protocol, Rank: rank,
 				Message: fmt.Sprintf("rank %d sent a malformed size of its window", rank)}
 		}
-		theirs := int64(binary.LittleEndian.Uint64(answer))
+		theirs := int64(binary.LittleEndian.Uint64(reply))
 		if rank == 0 {
 			first = theirs
 		}
@@ -116,7 +116,7 @@ func (c *Communicator) agreeOnWindow(ctx context.Context, tag string, bytes int6
 				Message: fmt.Sprintf("ranks disagree: rank 0 makes a window of %d bytes, rank %d one of %d", first, rank, theirs)}
 		}
 		for i := range open {
-			open[i] |= answer[len(mine)+i]
+			open[i] |= reply[len(mine)+i]
 		}
 	}
 	for place := range uint32(maxWindows) {

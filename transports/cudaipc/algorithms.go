@@ -149,21 +149,6 @@ func (a algorithm) spreads() bool {
 	return a.name == "staged" || a.name == "chain" || (a.name == "direct" && !a.collective.Reduces())
 }
 
-// hasGate reports whether a gate before an algorithm's kernel pays beside computation; see kernels/barrier.cu. The
-// kernel of an all_reduce would then wait for another end of a product.
-func (a algorithm) hasGate() bool {
-	return (a.collective == plugin.AllGather || a.collective == plugin.ReduceScatter) &&
-		(a.name == "direct" || a.name == "staged")
-}
-
-// gate returns which gate that is.
-func (a algorithm) gate() int64 {
-	if a.collective == plugin.ReduceScatter && a.name == "staged" {
-		return gateStaged
-	}
-	return gateDirect
-}
-
 // hasAny reports whether an algorithm's kernel, which is for memory that is aligned, has a twin for any: one that puts
 // vectors together, which in the same kernel would cost half of its speed. Dtypes of little traffic have none: their
 // images would be half as large again. Their kernels take any memory, several times as slowly.

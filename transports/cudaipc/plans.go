@@ -182,13 +182,6 @@ func (w writer) launch(a algorithm, blocks, threads plugin.Reg, args []plugin.Ke
 // two leave half of the blocks' multiprocessors to computation.
 const halfUpTo = 160 * mib
 
-// besideBlocks is how many blocks an all_reduce of more than two ranks works with beside computation, in messages of
-// more bytes than besideFrom. Alone it would take a tenth longer; see docs/decisions/0050-beside-products.md.
-const (
-	besideBlocks = 20
-	besideFrom   = 32 * mib
-)
-
 // spreadFrom is the number of bytes from which on kernels that store over links are spread.
 const spreadFrom = 16 * mib
 
@@ -265,32 +258,6 @@ func (w writer) runTwin(a algorithm, bytes, misses plugin.Reg, args []plugin.Ker
 	w.If(misses, func() { w.runAs(a, bytes, args) })
 }
 
-// urgent is 1 where the stream has a high priority: what the call is to overtake runs beside it.
-func (w writer) urgent() plugin.Reg { return w.Lt(w.Const(0), w.Slot(plugin.SlotPriority)) }
-
-// runAs launches an algorithm's kernel, and a gate before it where ranks are to wait for each other with one block:
-// beside computation, as a stream of high priority or a budget says, they come at unlike times.
-func (w writer) runAs(a algorithm, bytes plugin.Reg, args []plugin.KernelArg) {
-	if !a.hasGate() || w.met {
-		w.runAlone(a, bytes, args)
-		return
-	}
-	none := w.Const(0)
-	gate := w.Lt(none, bytes) // of nothing no peer would hear
-	if !w.budget {
-		gate = w.Mul(gate, w.urgent())
-	}
-	w.If(gate, func() {
-		before := slices.Clone(args[:commonArgs])
-		before[argRoot] = plugin.Value(w.Const(a.gate()), 4)
-		w.Launch("barrier", "shunt_gate", w.Const(1), w.Const(32), before...)
-		behind := w
-		behind.plain = true
-		behind.runAlone(a, bytes, args)
-	})
-	w.If(w.Eq(gate, none), func() { w.runAlone(a, bytes, args) })
-}
-
 // runAlone launches an algorithm's kernel.
 func (w writer) runAlone(a algorithm, bytes plugin.Reg, args []plugin.KernelArg) {
 	blocks, threads := w.size(a.grid, bytes)
@@ -307,16 +274,8 @@ func (w writer) runAlone(a algorithm, bytes plugin.Reg, args []plugin.KernelArg)
 	}
 	wish := w.Const(0)
 	if a.grid == staging && !w.budget { // which is agreed already
-		// Beside computation fewer blocks work, where all ranks wish so; see kernels/width.cuh.
-		agrees := w.Lt(w.Const(besideFrom), bytes)
-		wish = w.Mul(agrees, w.urgent())
-		args = slices.Clone(args)
-		args[argRoot] = plugin.Value(w.Add(agrees, w.Mul(wish, w.Const(besideBlocks))), 4)
-		w.If(wish, func() {
-			beside := w
-			beside.plain = true
-			beside.launch(a, blocks, threads, args)
-		})
+		wish, args = w.wish(bytes, args)
+		w.If(wish, func() { w.behind().launch(a, blocks, threads, args) })
 	}
 	w.If(w.Lt(wish, long), func() {
 		image, kernel := w.names(a)
