@@ -10,25 +10,24 @@ import (
 // unasked is the priority of a stream of which no plan has wanted to know it.
 const unasked = -1
 
-// asksPriority reports whether a plan reads SlotPriority.
+// asksPriority reports whether a plan for a GPU reads SlotPriority anywhere.
 func asksPriority(p *plugin.Plan) bool {
-	slot := uint16(plugin.SlotPriority)
-	for i := range p.Steps {
-		s := &p.Steps[i]
+	is := func(registers ...uint16) bool { return slices.Contains(registers, uint16(plugin.SlotPriority)) }
+	return slices.ContainsFunc(p.Steps, func(s plugin.Step) bool {
 		switch s.Kind {
 		case plugin.StepSet:
-			if slot == s.A || slot == s.B || slot == s.C {
-				return true
-			}
+			return is(s.A, s.B, s.C)
 		case plugin.StepIf:
-			if slot == s.A {
-				return true
-			}
-		case plugin.StepNative, plugin.StepRemote: // get all registers
-			return true
+			return is(s.A)
+		case plugin.StepLoop, plugin.StepCopy:
+			return is(s.N)
 		}
-	}
-	return slices.ContainsFunc(p.Args, func(a plugin.Arg) bool { return a.Value == slot })
+		return s.Kind == plugin.StepNative || s.Kind == plugin.StepRemote // which get all registers
+	}) || slices.ContainsFunc(p.Refs, func(r plugin.Ref) bool {
+		return is(r.Region, r.Rank, r.Offset)
+	}) || slices.ContainsFunc(p.Kernels, func(k plugin.Kernel) bool {
+		return is(k.Grid[:]...) || is(k.Block[:]...) || is(k.Shared)
+	}) || slices.ContainsFunc(p.Args, func(a plugin.Arg) bool { return is(a.Value) })
 }
 
 // prioritize fills SlotPriority of those launches whose plans ask; follows says that the stream is that of the

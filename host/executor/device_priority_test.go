@@ -87,3 +87,47 @@ func TestPlansGetTheStreamsPriority(t *testing.T) {
 	g.synchronize(normal)
 	require.EqualValues(t, 1+1+1, g.value(1))
 }
+
+// Wherever a plan may have a register it gets the priority.
+func TestPlansReadThePriorityAnywhere(t *testing.T) {
+	g := newGPU(t, 1)
+	s, err := g.NewStream(g.ctx, -2)
+	require.NoError(t, err)
+	for name, track := range map[string]func(b *plugin.Builder, priority plugin.Reg){
+		"argument": func(b *plugin.Builder, priority plugin.Reg) { kernel(b, "add", place(b, 1), plugin.Value(priority, 8)) },
+		"sum": func(b *plugin.Builder, priority plugin.Reg) {
+			kernel(b, "add", place(b, 1), plugin.Value(b.Add(b.Const(0), priority), 8))
+		},
+		"condition": func(b *plugin.Builder, priority plugin.Reg) {
+			b.If(priority, func() { kernel(b, "add", place(b, 1), plugin.Value(b.Const(2), 8)) })
+		},
+		"loop": func(b *plugin.Builder, priority plugin.Reg) {
+			b.Loop(priority, func(plugin.Reg) { kernel(b, "increment", place(b, 1)) })
+		},
+		"grid": func(b *plugin.Builder, priority plugin.Reg) { // of 0 blocks is refused
+			b.Launch("image", "add", priority, b.Const(1), place(b, 1), plugin.Value(b.Const(2), 8))
+		},
+		"offset": func(b *plugin.Builder, priority plugin.Reg) {
+			zero := b.Const(0)
+			at := b.Region(zero, zero, priority) // 2 bytes into the words before the one that counts
+			b.Copy(b.Region(zero, zero, b.Const(8)), at, b.Const(8))
+		},
+		"length": func(b *plugin.Builder, priority plugin.Reg) {
+			zero := b.Const(0)
+			b.Copy(b.Region(zero, zero, b.Const(8)), b.Region(zero, zero, b.Const(2)), priority)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g.store(0, 2<<16)
+			g.store(1, 0)
+			p, err := g.device.Load(devicePlan(t, 1, func(b *plugin.Builder) {
+				b.Track(func() { track(b, b.Slot(plugin.SlotPriority)) })
+			}), 0)
+			require.NoError(t, err)
+			defer p.Free()
+			require.NoError(t, g.device.Run(p, &Arguments{}, s))
+			g.synchronize(s)
+			require.EqualValues(t, 2, g.value(1)&0xFFFF)
+		})
+	}
+}

@@ -103,7 +103,7 @@ func (d *Device) Load(p *plugin.Plan, base uint32) (*DeviceProgram, error) {
 		}
 		program.kernels, program.names = append(program.kernels, k), append(program.names, p.Kernels[i].Name)
 	}
-	program.asksPriority = asksPriority(own)
+	program.asksPriority = asksPriority(p)
 	if program.last.able = repeatable(own); program.last.able {
 		program.last.makeRoom(program.kernels)
 	}
