@@ -44,8 +44,8 @@ func (c *Communicator) Register(p unsafe.Pointer, bytes int64) error {
 	return nil
 }
 
-// Deregister undoes one RegisterSymmetric at p, or one Register of the memory at p; the last one makes peers unmap it
-// once the operations enqueued so far have ended. It is local, but what is symmetric must be so on all ranks or on
+// Deregister undoes the last RegisterSymmetric at p, or one Register of the memory at p; the last one makes peers unmap
+// it once the operations enqueued so far have ended. It is local, but what is symmetric must be so on all ranks or on
 // none: they end that between the same two collectives.
 //
 // Memory that peers have mapped in the background is unmapped too, and no kernel that begins afterwards uses those
@@ -86,9 +86,9 @@ func (c *Communicator) Deregister(p unsafe.Pointer) error {
 // call that breaks the guarantee returns Mismatch on all ranks, which names two ranks and their offsets, and aborts the
 // communicator; other bytes of the ranges may then have been overwritten, but no memory outside of them.
 //
-// It is collective: every rank gives a range of its own and the same number of bytes. Ranges do not overlap. The memory
-// must stay allocated until Deregister. Windows are symmetric without it. For host memory, and in a world of one, there
-// is nothing to do.
+// It is collective: every rank gives a range of its own and the same number of bytes. Ranges that overlap do so alike on
+// all ranks; a call uses the last one that holds its receive memory. The memory must stay allocated until Deregister.
+// Windows are symmetric without it. For host memory, and in a world of one, there is nothing to do.
 func (c *Communicator) RegisterSymmetric(p unsafe.Pointer, bytes int64) error {
 	release, err := c.enter("register_symmetric")
 	if err != nil {

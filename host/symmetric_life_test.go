@@ -3,6 +3,7 @@ package host_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -61,6 +62,65 @@ func TestGraphsKeepSymmetricMemoryMapped(t *testing.T) {
 			yes, err := everyone(r, b[1], b[2], host.Collect() == nil && slices.Equal(r.driver.Leaks()[:2], before))
 			return yes || err != nil
 		}))
+	})
+}
+
+// Ranges may overlap and be registered twice, as those of programs for NCCL: a call uses the last that holds all of its
+// memory, and each ends by itself.
+func TestSymmetricRangesOverlap(t *testing.T) {
+	const n, count = 2, 100
+	const part = n * count
+	byCopy(t, n)
+	deviceWorld(t, n, func(r *rank) error {
+		b, done := r.buffers(count)
+		m, err := r.segment(4*mib, 1)
+		if err != nil {
+			return err
+		}
+		at := func(floats int) cuda.Ptr { return m.Address() + cuda.Ptr(4*(floats+50*r.Rank())) } // elsewhere on every rank
+		ranges := [][2]int{{0, 2 * part}, {part, 2 * part}, {0, part}, {part, 2 * part}, {part / 2, 3 * part}}
+		gather := func(from int, want int64) error {
+			by, err := copied(r, func() error {
+				return r.AllGather(pointer(b[0]), pointer(at(from)), count, plugin.Float32, r)
+			})
+			if err == nil && by != want {
+				err = fmt.Errorf("%d ranks by copies into element %d, want %d", by, from, want)
+			}
+			return errors.Join(err, r.expect(at(from), append(block(0, 0, count), block(1, 0, count)...)))
+		}
+		for _, x := range ranges {
+			if err := r.RegisterSymmetric(pointer(at(x[0])), int64(4*x[1])); err != nil {
+				return err
+			}
+		}
+		// Of the ranges that begin at 0 and part the last ones go first.
+		for _, step := range []struct {
+			ends      int // where the range begins that ends before these calls
+			symmetric map[int]bool
+		}{
+			{-1, map[int]bool{0: true, part / 2: true, part: true, 2 * part: true, 5 * part / 2: true, 3 * part: false}},
+			{part / 2, map[int]bool{0: true, part / 2: true, 2 * part: true, 5 * part / 2: false}},
+			{0, map[int]bool{0: true, part / 2: true, part: true}},
+			{part, map[int]bool{0: true, 3 * part / 2: true, 2 * part: true}},
+			{0, map[int]bool{0: false, part / 2: false, part: true, 2 * part: true}},
+			{part, map[int]bool{0: false, part: false, 2 * part: false}},
+		} {
+			if step.ends >= 0 {
+				if err := r.Deregister(pointer(at(step.ends))); err != nil {
+					return err
+				}
+			}
+			for _, from := range slices.Sorted(maps.Keys(step.symmetric)) {
+				want := int64(0)
+				if step.symmetric[from] {
+					want = n
+				}
+				if err := gather(from, want); err != nil {
+					return fmt.Errorf("after the end of a range at %d: %w", step.ends, err)
+				}
+			}
+		}
+		return done(errors.Join(r.Barrier(r), r.sync(), r.Close(), m.Unmap(0), m.Free()))
 	})
 }
 

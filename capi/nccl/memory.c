@@ -75,9 +75,11 @@ ncclResult_t nc_CommDeregister(ncclComm_t comm, void *handle) {
 
 static ncclResult_t register_window(struct nc_job *job) {
   ncclComm_t comm = job->parent;
-  shunt_status status = job->abort /* symmetric */
-                            ? nc_shunt.register_symmetric_(comm->shunt, job->memory, (int64_t)job->size)
-                            : nc_shunt.register_(comm->shunt, job->memory, (int64_t)job->size);
+  shunt_status status = SHUNT_UNSUPPORTED;
+  if (job->abort /* symmetric */)
+    status = nc_shunt.register_symmetric_(comm->shunt, job->memory, (int64_t)job->size);
+  if (status == SHUNT_UNSUPPORTED) /* NCCL takes windows that overlap others in one way here, in another there */
+    status = nc_shunt.register_(comm->shunt, job->memory, (int64_t)job->size);
   return status == SHUNT_OK ? ncclSuccess : nc_shunt_failed(comm, status);
 }
 

@@ -1,7 +1,10 @@
 package buffers
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host/internal/call"
@@ -16,16 +19,29 @@ func (s *Symmetric) insert(r *Range) {
 		}
 		return 1
 	})
-	s.sorted, s.gapBytes = slices.Insert(s.sorted, at, r), 0
+	s.sorted = slices.Insert(s.sorted, at, r)
+	s.changed()
 }
 
 // Remove ends a range; nil is none.
 func (s *Symmetric) Remove(r *Range) {
-	s.sorted, s.gapBytes = slices.DeleteFunc(s.sorted, func(other *Range) bool { return other == r }), 0
+	s.sorted = slices.DeleteFunc(s.sorted, func(other *Range) bool { return other == r })
+	s.changed()
 }
 
-// find returns the range that holds an address, or nil. It does not allocate.
-func (s *Symmetric) find(p cuda.Ptr) *Range {
+// changed is called after every change of the ranges.
+func (s *Symmetric) changed() {
+	s.gapBytes, s.reach = 0, s.reach[:0]
+	end := cuda.Ptr(0)
+	for _, r := range s.sorted {
+		end = max(end, r.base+cuda.Ptr(r.bytes))
+		s.reach = append(s.reach, end)
+	}
+}
+
+// Find returns the range that holds bytes from p on, or nil. Of several it is the one that was registered last: as
+// ranges overlap alike on all ranks, it is the same on all. It does not allocate.
+func (s *Symmetric) Find(p cuda.Ptr, bytes int64) (found *Range) {
 	if p-s.gap < s.gapBytes {
 		return nil
 	}
@@ -39,26 +55,50 @@ func (s *Symmetric) find(p cuda.Ptr) *Range {
 	}
 	from, to := cuda.Ptr(0), ^cuda.Ptr(0)
 	if lo > 0 {
-		r := s.sorted[lo-1]
-		if p-r.base < cuda.Ptr(r.bytes) {
-			return r
+		from = s.reach[lo-1]
+	}
+	if from <= p {
+		if lo < len(s.sorted) {
+			to = s.sorted[lo].base
 		}
-		from = r.base + cuda.Ptr(r.bytes)
+		s.gap, s.gapBytes = from, to-from
+		return nil
 	}
-	if lo < len(s.sorted) {
-		to = s.sorted[lo].base
+	for i := lo - 1; i >= 0 && s.reach[i] > p; i-- {
+		r := s.sorted[i]
+		if behind := p - r.base; behind < cuda.Ptr(r.bytes) && bytes <= r.bytes-int64(behind) &&
+			(found == nil || found.number < r.number) {
+			found = r
+		}
 	}
-	s.gap, s.gapBytes = from, to-from
-	return nil
+	return found
 }
 
-func (s *Symmetric) overlapping(r *Range) *Range {
+// overlapping returns the ranges that another one overlaps, in the order in which they were registered.
+func (s *Symmetric) overlapping(r *Range) (found []*Range) {
 	for _, other := range s.sorted {
 		if r.base < other.base+cuda.Ptr(other.bytes) && other.base < r.base+cuda.Ptr(r.bytes) {
-			return other
+			found = append(found, other)
 		}
 	}
-	return nil
+	slices.SortFunc(found, func(a, b *Range) int { return cmp.Compare(a.number, b.number) })
+	return found
+}
+
+// overlaps says what a range overlaps.
+func overlaps(of []overlap) string {
+	if len(of) == 0 {
+		return "overlaps none"
+	}
+	var b strings.Builder
+	b.WriteString("begins")
+	for i, o := range of {
+		if i > 0 {
+			b.WriteString(" and")
+		}
+		fmt.Fprintf(&b, " %+d bytes from the beginning of range %d", o.Behind, o.Number)
+	}
+	return b.String()
 }
 
 // Mark makes a checked call symmetric if all its receive memory lies in a range, which it returns.
@@ -67,8 +107,8 @@ func (s *Symmetric) Mark(call *call.Call) *Range {
 	if len(s.sorted) == 0 || n == 0 || s.observer.World == 1 || !call.CanBeSymmetric() {
 		return nil
 	}
-	r := s.find(p)
-	if r == nil || int64(p-r.base) > r.bytes-n {
+	r := s.Find(p, n)
+	if r == nil {
 		return nil
 	}
 	call.Symmetric = true

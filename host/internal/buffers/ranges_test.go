@@ -2,6 +2,7 @@ package buffers
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"unsafe"
 
@@ -28,7 +29,7 @@ func TestSymmetricRangesAreFoundByAddress(t *testing.T) {
 				want = int64(i + 1)
 			}
 			got := int64(0)
-			if r := s.find(p); r != nil {
+			if r := s.Find(p, 1); r != nil {
 				got = r.number
 			}
 			require.Equal(t, want, got, "%d of %d ranges", p, n)
@@ -36,7 +37,42 @@ func TestSymmetricRangesAreFoundByAddress(t *testing.T) {
 		for len(s.sorted) > 0 {
 			r := s.sorted[rand.IntN(len(s.sorted))]
 			s.Remove(r)
-			require.Nil(t, s.find(r.base))
+			require.Nil(t, s.Find(r.base, 1))
+		}
+	}
+}
+
+// Of ranges that overlap the last that holds all of the bytes is found, as a search through all of them finds it.
+func TestOverlappingSymmetricRanges(t *testing.T) {
+	for round := range 200 {
+		var s Symmetric
+		var all []*Range
+		for number := range 1 + rand.IntN(12) {
+			r := &Range{base: cuda.Ptr(1000 + rand.IntN(300)), bytes: 1 + rand.Int64N(100), number: int64(number + 1)}
+			all = append(all, r)
+			s.insert(r)
+			overlap := slices.Clone(all[:number])
+			overlap = slices.DeleteFunc(overlap, func(o *Range) bool {
+				return r.base+cuda.Ptr(r.bytes) <= o.base || o.base+cuda.Ptr(o.bytes) <= r.base
+			})
+			s.Remove(r)
+			require.Equal(t, overlap, append([]*Range{}, s.overlapping(r)...))
+			s.insert(r)
+		}
+		for len(all) > 0 {
+			for range 300 {
+				p, bytes := cuda.Ptr(950+rand.IntN(500)), 1+rand.Int64N(60)
+				var want *Range
+				for _, r := range all {
+					if r.base <= p && p+cuda.Ptr(bytes) <= r.base+cuda.Ptr(r.bytes) {
+						want = r
+					}
+				}
+				require.Equal(t, want, s.Find(p, bytes), "round %d: %d bytes at %d", round, bytes, p)
+			}
+			at := rand.IntN(len(all))
+			s.Remove(all[at])
+			all = slices.Delete(all, at, at+1)
 		}
 	}
 }

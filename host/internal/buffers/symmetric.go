@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host/internal/diagnosis"
@@ -16,7 +17,8 @@ import (
 // communicator's turn guards it.
 type Symmetric struct {
 	observer *diagnosis.Observer
-	sorted   []*Range   // by base; they do not overlap
+	sorted   []*Range   // by base; where some overlap, they do so alike on all ranks
+	reach    []cuda.Ptr // behind the last byte of the ranges up to this one
 	count    int64      // of registrations so far, which all ranks count alike
 	peers    []cuda.Ptr // receive memory of all ranks, for the call that runs
 
@@ -69,9 +71,13 @@ type rangeExport struct {
 	Export     int // in its directory
 	Generation uint64
 	Offset     int64 // of the range within the export
+	Overlaps   []overlap
 	Code       plugin.Code
 	Message    string
 }
+
+// overlap is a range that another one overlaps, and how far behind its beginning that one begins.
+type overlap struct{ Number, Behind int64 }
 
 // readRangeExport returns an offer as a peer sent it.
 func readRangeExport(b []byte) (rangeExport, error) {
@@ -123,6 +129,11 @@ func (s *Symmetric) gather(ctx context.Context, group Group, tag string, registr
 				Message: fmt.Sprintf("ranks disagree: rank 0 registers %d bytes of symmetric memory, rank %d %d", all[0].Bytes,
 					rank, o.Bytes)}
 		}
+		if !slices.Equal(o.Overlaps, all[0].Overlaps) {
+			return nil, &plugin.Error{Code: plugin.Unsupported, Rank: rank,
+				Message: fmt.Sprintf("symmetric ranges have to overlap alike on all ranks: this one %s on rank 0, but %s on rank %d",
+					overlaps(all[0].Overlaps), overlaps(o.Overlaps), rank)}
+		}
 	}
 	return all, nil
 }
@@ -136,9 +147,12 @@ func (s *Symmetric) export(t *Registry, r *Range) (rangeExport, error) {
 	if !s.observer.OnDevice {
 		return o, nil
 	}
-	if other := s.overlapping(r); other != nil {
-		return o, plugin.Errorf(plugin.InvalidArgument, "the %d bytes at %#x overlap symmetric range %d, %d bytes at %#x",
-			r.bytes, uint64(r.base), other.number, other.bytes, uint64(other.base))
+	for _, other := range s.overlapping(r) {
+		if other.export == nil {
+			return o, plugin.Errorf(plugin.InvalidArgument, "the %d bytes at %#x overlap a window, which is symmetric range %d, %d bytes at %#x",
+				r.bytes, uint64(r.base), other.number, other.bytes, uint64(other.base))
+		}
+		o.Overlaps = append(o.Overlaps, overlap{other.number, int64(r.base - other.base)})
 	}
 	if t == nil {
 		return o, plugin.Errorf(plugin.Unsupported, "no transport reaches the buffers of peers")
@@ -194,24 +208,21 @@ func (t *Registry) letGo(r *Range) error {
 	return errors.Join(errs...)
 }
 
-// Find returns the range that holds bytes from p on, or nil.
-func (s *Symmetric) Find(p cuda.Ptr, bytes int64) *Range {
-	if r := s.find(p); r != nil && bytes <= r.bytes-int64(p-r.base) {
-		return r
-	}
-	return nil
-}
-
 // Base returns where this rank's range begins.
 func (r *Range) Base() cuda.Ptr { return r.base }
 
 // Address returns where this rank's GPU reaches what a rank has at the offset of p, which lies in this rank's range.
 func (r *Range) Address(p cuda.Ptr, rank int) cuda.Ptr { return r.addresses[rank] + (p - r.base) }
 
-// Deregister ends the registration that began at an address; found is false if there is none.
+// Deregister ends the last registration that began at an address; found is false if there is none.
 func (s *Symmetric) Deregister(registry *Registry, p cuda.Ptr) (found bool, err error) {
-	r := s.find(p)
-	if r == nil || r.base != p || r.export == nil {
+	var r *Range
+	for _, other := range s.sorted {
+		if other.base == p && other.export != nil && (r == nil || r.number < other.number) {
+			r = other
+		}
+	}
+	if r == nil {
 		return false, nil
 	}
 	s.Remove(r)
@@ -227,7 +238,7 @@ func (s *Symmetric) Release(registry *Registry) error {
 		}
 		r.held = nil
 	}
-	s.sorted = nil
+	s.sorted, s.reach = nil, nil
 	return errors.Join(errs...)
 }
 

@@ -81,6 +81,34 @@ static void windows(void) {
   WANT(ncclGroupEnd() != ncclSuccess && none == NULL);
 }
 
+/* Windows in one another, as JAX makes them: alike on all ranks, or elsewhere on every second one. */
+static void windows_overlap(void) {
+  enum { BYTES = 1 << 16, EACH = 4 };
+  char *memory[MOST];
+  ncclWindow_t made[MOST][EACH];
+  for (int l = 0; l < here; l++) {
+    device_use(device_of(&ranks[l]));
+    CHECK(ncclMemAlloc((void **)&memory[l], BYTES));
+  }
+  for (int i = 0; i < EACH; i++) {
+    CHECK(ncclGroupStart());
+    for (int l = 0; l < here; l++) {
+      int at = i < EACH - 1 ? i * BYTES / EACH : ranks[l].rank % 2 * BYTES / 2, bytes = i == 2 ? BYTES / 4 : BYTES / 2;
+      CHECK(ncclCommWindowRegister(ranks[l].comm, memory[l] + at, bytes, &made[l][i], 1 /* symmetric */));
+    }
+    CHECK(ncclGroupEnd());
+  }
+  ncclComm_t comms[MOST];
+  all(comms);
+  CHECK(sum(comms, (float)(world * (world + 1)) / 2));
+  for (int l = 0; l < here; l++) {
+    device_use(device_of(&ranks[l]));
+    for (int i = 0; i < EACH; i++)
+      CHECK(ncclCommWindowDeregister(ranks[l].comm, made[l][(i + 2) % EACH]));
+    CHECK(ncclMemFree(memory[l]));
+  }
+}
+
 /* Two halves by parity, each backwards; the last rank of a world of three or more takes no part. */
 static void splits(void) {
   ncclComm_t comms[MOST], left[MOST];
@@ -218,6 +246,7 @@ int main(int argc, char **argv) {
     WANT(on_host || device == ranks[l].rank % device_count);
   }
   windows();
+  windows_overlap();
   splits();
   if (world > 2)
     shrinks();
