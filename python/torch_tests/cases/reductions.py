@@ -80,6 +80,22 @@ def all_reduce_sparse(w, shape, dense, dtype, count):
     w.same(run, model=lambda: torch.stack([sum(m.to_dense() for m in mine)] * 2).to(dtype))
 
 
+@case()
+def all_reduce_sparse_lets_go(w):
+    """What the tensor was made of is freed by the call, and used by the program again, while others still read it."""
+    shape = (1 << 14, 64)
+
+    def run(group):
+        rows = torch.arange(shape[0], device=w.device)[None]
+        t = torch.sparse_coo_tensor(rows, torch.full(shape, w.rank + 1.0, device=w.device), shape, is_coalesced=True)
+        work = dist.all_reduce(t, group=group, async_op=True)
+        again = [torch.full(shape, float("nan"), device=w.device) for _ in range(4)]
+        work.wait()
+        del again
+        return t.to_dense()
+    w.same(run, model=lambda: torch.full(shape, w.size * (w.size + 1) / 2))
+
+
 @case(each=[(count, dtype) for count in COUNTS for dtype in (torch.float32, torch.bfloat16)])
 def all_reduce_real(w, count, dtype):
     def run(group):

@@ -79,6 +79,8 @@ WorkPtr ShuntBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOp
     sizes[0] = total;
     auto allValues = at::empty(sizes, values.options());
     gather(partsOf(allValues, entries, 1), values);
+    if (tensor.is_cuda()) // what it consists of is freed now, and may be of another stream
+      markUsed(tensor, c10::impl::VirtualGuardImpl(tensor.device().type()).getStream(tensor.device()));
     tensor.copy_(
         at::sparse_coo_tensor(allIndices.view({total, own.sparse_dim()}).t(), allValues, own.sizes(), own.options())
             .coalesce());

@@ -145,11 +145,19 @@ DeviceWork::DeviceWork(int rank, OpType type, uint64_t sequence, Tensors outputs
   future_->markCompleted(c10::IValue(outputs_));
 }
 
+void markUsed(const at::Tensor& tensor, const c10::Stream& stream) {
+  if (tensor.is_sparse()) { // its memory is that of two others
+    markUsed(tensor._indices(), stream);
+    markUsed(tensor._values(), stream);
+    return;
+  }
+  c10::impl::VirtualGuardImpl device(stream.device_type());
+  device.recordDataPtrOnStream(tensor.storage().data_ptr(), stream);
+}
+
 DeviceWork::~DeviceWork() {
-  if (touched_.empty()) return;
   try {
-    c10::impl::VirtualGuardImpl device(stream_.device_type());
-    for (auto& tensor : touched_) device.recordDataPtrOnStream(tensor.storage().data_ptr(), stream_);
+    for (auto& tensor : touched_) markUsed(tensor, stream_);
   } catch (const std::exception& e) {
     TORCH_WARN("shunt: cannot mark tensors as used in their stream: ", e.what());
   }
@@ -159,7 +167,10 @@ bool DeviceWork::isCompleted() { return ended_.query(); }
 
 void DeviceWork::synchronize() {
   c10::impl::VirtualGuardImpl device(stream_.device_type());
-  ended_.block(device.getStream(stream_.device()));
+  c10::Stream waiting = device.getStream(stream_.device());
+  ended_.block(waiting);
+  for (auto& tensor : outputs_)
+    if (tensor.is_sparse()) markUsed(tensor, waiting); // the call made its memory, in the call's stream
   touched_.clear();
 }
 

@@ -54,6 +54,9 @@ class HostWork : public Work {
   c10::intrusive_ptr<c10::ivalue::Future> futureResult_;
 };
 
+// What a stream still uses of a tensor is not given to another one when the tensor is freed.
+void markUsed(const at::Tensor& tensor, const c10::Stream& stream);
+
 // A call on memory of a GPU, which runs in a stream of its own. The tensors that it touches are kept until wait has
 // put the caller's stream behind it, or else marked as used in that stream, for the caching allocator. No event is
 // queried but by is_completed, so calls may be captured in a graph.
