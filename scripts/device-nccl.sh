@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# device-nccl.sh: the NCCL-compatible library on this machine's GPUs, within 90 seconds on two.
+# device-nccl.sh: the NCCL-compatible library on this machine's GPUs, within three minutes on two.
 #
-#   device-nccl.sh [build matrix lifecycle torch]      all four by default
+#   device-nccl.sh [build matrix lifecycle torch jax cupy]      all by default
 #
 # Run it in a checkout that has bin/libshunt.so and bin/nccl/libnccl.so.2, where cc is, and python3 has torch with
 # NVIDIA's NCCL. Logs go to $OUT, by default out/. Variables: PYTHON, the interpreter; GPUS, how many ranks (2);
@@ -62,10 +62,33 @@ launch() { "$python" -m torch.distributed.run --nproc-per-node "$gpus" --master-
 preloaded() { LD_PRELOAD=$library launch 29621; }
 watched() { SHUNT_NCCL_FORWARD=all LD_PRELOAD=$library launch 29622; }
 plain() { launch 29623; }
-export -f build processes launch preloaded watched plain
+
+# over VARIABLES... -- PROGRAM ARGS...: a program of JAX or CuPy in one process over the library, with variables set.
+export XLA_PYTHON_CLIENT_PREALLOCATE=false
+over() {
+  local set=()
+  while [ "$1" != -- ]; do set+=("$1"); shift; done
+  shift
+  env LD_PRELOAD="$library" "${set[@]}" "$python" "$programs/$1" "${@:2}"
+}
+# ranks PROGRAM ARGS...: in a process for each GPU.
+ranks() {
+  local meeting status=0
+  meeting=$(mktemp -d)
+  MEETING=$meeting/id "${SHUNT_COMMAND:-bin/shunt}" run -n "$gpus" --env LD_PRELOAD="$library" -- \
+    "$python" "$programs/$1" "${@:2}" || status=$?
+  rm -rf "$meeting"
+  return $status
+}
+# has MODULE: whether the interpreter has it; says so where not.
+has() {
+  "$python" -c "import importlib.util, sys; sys.exit(importlib.util.find_spec('$1') is None)" \
+    || { echo "== $1: skipped, $python has no $1"; return 1; }
+}
+export -f build processes launch preloaded watched plain over ranks
 export OUT python gpus library programs
 
-for part in "${@:-build matrix lifecycle torch}"; do
+for part in "${@:-build matrix lifecycle torch jax cupy}"; do
   for name in $part; do
     case $name in
       build) step build 10 bash -c build ;;
@@ -82,7 +105,24 @@ for part in "${@:-build matrix lifecycle torch}"; do
         [ -z "$shared" ] || continue
         step torch-forwarded 25 bash -c watched
         step torch-plain 25 bash -c plain ;;
-      *) echo "device-nccl.sh: unknown part $name; known are build, matrix, lifecycle and torch" >&2; exit 2 ;;
+      jax)
+        [ -z "$shared" ] && has jax || continue
+        parts="loops several train groups timed"
+        step jax 60 bash -c 'over -- jax_programs.py'
+        step jax-graphs 40 bash -c "over XLA_FLAGS='--xla_gpu_graph_min_graph_size=1 \
+          --xla_gpu_enable_command_buffer=FUSION,CUBLAS,COLLECTIVES' -- jax_programs.py $parts"
+        step jax-symmetric 40 bash -c "over XLA_FLAGS=--xla_gpu_experimental_enable_nccl_symmetric_buffers=true -- \
+          jax_programs.py $parts"
+        step jax-watched 40 bash -c "over SHUNT_NCCL_FORWARD=all -- jax_programs.py $parts"
+        step jax-processes 60 bash -c "ranks jax_programs.py" ;;
+      cupy)
+        [ -z "$shared" ] && has cupy || continue
+        step cupy-threads 30 bash -c 'over -- cupy_programs.py thread'
+        step cupy-processes 30 bash -c 'ranks cupy_programs.py process'
+        step cupyx 30 bash -c 'ranks cupy_programs.py cupyx' ;;
+      *)
+        echo "device-nccl.sh: unknown part $name; known are build, matrix, lifecycle, torch, jax and cupy" >&2
+        exit 2 ;;
     esac
   done
 done

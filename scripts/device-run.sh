@@ -60,6 +60,15 @@ tests() {
   part allocator $((${ALLOCATOR_SECONDS:-30} + 90)) python3 python/tests/gpu_allocator.py "${ALLOCATOR_SECONDS:-30}"
   part allocator-locks 60 env SHUNT_CHECK=on python3 python/tests/gpu_allocator.py 10
   part mem-pool 60 "$shunt" run -n 2 python3 python/tests/gpu_mem_pool.py
+  local module
+  for module in cupy jax; do
+    if python3 -c "import cupy, $module" 2>/dev/null; then
+      part "arrays-$module" 60 env XLA_PYTHON_CLIENT_PREALLOCATE=false \
+        "$shunt" run -n 2 python3 python/tests/gpu_arrays.py "$module"
+    else
+      skip "arrays-$module" "python3 lacks cupy or $module"
+    fi
+  done
   part host-time-go 60 env -C tests/host/executor ./run.test -test.run '^$' -test.bench OnAGPU -test.benchmem
   part host-time-c 60 "$shunt" run -n 2 bin/bench_stream
   part host-time-python 60 "$shunt" run -n 2 python3 bench/python/bench_stream.py

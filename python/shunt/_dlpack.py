@@ -89,17 +89,36 @@ def device_of(obj: Any) -> int | None:
         return None
 
 
+_REFUSALS = (BufferError, RuntimeError, ValueError, TypeError)
+
+
+def _capsule(obj: Any, **stream: int) -> Any:
+    try:
+        return obj.__dlpack__(max_version=(1, 0), **stream)
+    except TypeError:
+        return obj.__dlpack__(**stream)  # of before DLPack 1.0
+
+
+def _lend(obj: Any, cuda: bool) -> Any:
+    if not cuda:
+        return _capsule(obj)
+    try:
+        return _capsule(obj, stream=-1)  # nobody waits
+    except _REFUSALS as err:
+        try:
+            return _capsule(obj, stream=1)  # jax takes every number for that of a stream
+        except _REFUSALS:
+            raise err
+
+
 def borrow(obj: Any, what: str, cuda: bool = False) -> Lent:
     """The tensor behind obj.__dlpack__, which must be contiguous, and in host
-    memory, or a GPU's with cuda. Nothing waits for the producer's stream."""
+    memory, or a GPU's with cuda. Nothing waits for the producer's stream; where the
+    producer does not lend so, the legacy default stream does."""
     name = type(obj).__name__
-    stream = {"stream": -1} if cuda else {}
     try:
-        try:
-            capsule = obj.__dlpack__(max_version=(1, 0), **stream)
-        except TypeError:
-            capsule = obj.__dlpack__(**stream)  # of before DLPack 1.0
-    except (BufferError, RuntimeError, ValueError, TypeError) as err:
+        capsule = _lend(obj, cuda)
+    except _REFUSALS as err:
         raise InvalidArgumentError(f"{what}: {name} cannot be lent through DLPack: {err}") from err
     flags = 0
     if _is_valid(capsule, b"dltensor_versioned"):

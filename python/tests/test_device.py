@@ -358,7 +358,7 @@ def test_a_barrier_runs_in_the_current_stream_of_torch(torch):
 class OfDLPack:
     """A tensor of a GPU that lends itself through DLPack."""
 
-    def __init__(self, device=2, strides=None, shape=(2, 3), code=2, bits=32):
+    def __init__(self, device=2, strides=None, shape=(2, 3), code=2, bits=32, refused=()):
         self.shape = (ctypes.c_int64 * len(shape))(*shape)
         self.strides = (ctypes.c_int64 * 2)(*strides) if strides else None
         from shunt._dlpack import _Tensor
@@ -366,13 +366,15 @@ class OfDLPack:
         self.tensor = _Tensor(data=0x7F0000003000, device_type=device, device_id=1, ndim=len(shape), code=code,
                               bits=bits, lanes=1,
                               shape=self.shape, strides=self.strides, byte_offset=16)
-        self.asked = None
+        self.asked, self.refused = None, refused
 
     def __dlpack_device__(self):
         return self.tensor.device_type, 1
 
     def __dlpack__(self, stream=None):
         self.asked = stream
+        if stream in self.refused:
+            raise RuntimeError(f"invalid handle {stream}")
         new = ctypes.pythonapi.PyCapsule_New
         new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
         return new(ctypes.addressof(self.tensor), b"dltensor", None)
@@ -383,6 +385,10 @@ def test_dlpack():
     memory = describe(tensor)
     assert (memory.address, memory.count, memory.dtype, memory.stream) == (0x7F0000003010, 6, DType.FLOAT32, None)
     assert tensor.asked == -1, "nothing has to wait"
+    tensor = OfDLPack(refused=[-1])
+    assert describe(tensor).address == 0x7F0000003010 and tensor.asked == 1, "as jax, which knows streams alone"
+    with pytest.raises(shunt.InvalidArgumentError, match="cannot be lent through DLPack: invalid handle -1"):
+        describe(OfDLPack(refused=[-1, 1]))
     with pytest.raises(shunt.InvalidArgumentError, match="not contiguous"):
         describe(OfDLPack(strides=(1, 2)))
     with pytest.raises(shunt.UnsupportedError, match="lies in host memory"):
