@@ -6,7 +6,6 @@ package main
 import "C"
 
 import (
-	"context"
 	"math"
 	"strings"
 	"sync/atomic"
@@ -31,6 +30,8 @@ type communicator struct {
 	// impatience is the time in nanoseconds after which a call is left pending;
 	// 0: none.
 	impatience atomic.Int64
+	// cancel ends splits and the like when it becomes other than 0; nil: nothing does.
+	cancel atomic.Pointer[int32]
 }
 
 var communicators = table[communicator]{kind: kindComm, what: "communicator"}
@@ -164,7 +165,9 @@ func go_split(number C.uint64_t, color, key C.int32_t, split *C.uint64_t) (resul
 	if err != nil {
 		return status(nil, err)
 	}
-	part, err := c.host.Split(context.Background(), int(color), int(key))
+	ctx, cancel := untilGivenUp(c.cancel.Load())
+	defer cancel()
+	part, err := c.host.Split(ctx, int(color), int(key))
 	if err != nil || part == nil {
 		return status(c, err)
 	}
@@ -178,7 +181,9 @@ func go_shrink(number C.uint64_t, shrunk *C.uint64_t) (result C.int32_t) {
 	if err != nil {
 		return status(nil, err)
 	}
-	rest, err := c.host.Shrink(context.Background())
+	ctx, cancel := untilGivenUp(c.cancel.Load())
+	defer cancel()
+	rest, err := c.host.Shrink(ctx)
 	if err != nil {
 		return status(c, err)
 	}
@@ -196,7 +201,9 @@ func go_subset(number C.uint64_t, given *C.int32_t, count C.int32_t, subset *C.u
 	for i, rank := range unsafe.Slice((*int32)(unsafe.Pointer(given)), count) {
 		ranks[i] = int(rank)
 	}
-	part, err := c.host.Subset(context.Background(), ranks)
+	ctx, cancel := untilGivenUp(c.cancel.Load())
+	defer cancel()
+	part, err := c.host.Subset(ctx, ranks)
 	if err != nil {
 		return status(c, err)
 	}
@@ -214,7 +221,9 @@ func go_exchange(number C.uint64_t, send unsafe.Pointer, bytes C.int64_t, recv u
 		return status(c, plugin.Errorf(plugin.InvalidArgument, "exchange on rank %d: bytes is %d; want at most %d", c.rank,
 			int64(bytes), host.MaxExchange))
 	}
-	answers, err := c.host.Exchange(context.Background(), unsafe.Slice((*byte)(send), bytes))
+	ctx, cancel := untilGivenUp(c.cancel.Load())
+	defer cancel()
+	answers, err := c.host.Exchange(ctx, unsafe.Slice((*byte)(send), bytes))
 	if err != nil {
 		return status(c, err)
 	}

@@ -56,6 +56,7 @@ extern int32_t go_start(uint64_t comm, shunt_operation *operation, uint64_t *req
 extern int32_t go_request_test(uint64_t request, int64_t timeout_ms, int32_t *done);
 extern int32_t go_request_wait(uint64_t request);
 extern int32_t go_set_block_limit(uint64_t comm, int64_t block_limit_ms);
+extern int32_t go_set_cancel(uint64_t comm, int32_t *cancel);
 extern int32_t go_continue(uint64_t request);
 extern int32_t go_get_unique_id(char *id, uint64_t capacity);
 extern int32_t go_comm_init(shunt_options *options, uint64_t *comm);

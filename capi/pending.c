@@ -42,6 +42,12 @@ shunt_status shunt_set_block_limit(shunt_comm comm, int64_t block_limit_ms) {
   return go_set_block_limit(SHUNT_NUMBER(comm), block_limit_ms);
 }
 
+shunt_status shunt_set_cancel(shunt_comm comm, const int32_t *cancel) {
+  if (shunt_forked())
+    return SHUNT_FORKED;
+  return go_set_cancel(SHUNT_NUMBER(comm), (int32_t *)(uintptr_t)cancel);
+}
+
 shunt_status shunt_continue(shunt_comm comm) {
   if (shunt_forked())
     return SHUNT_FORKED;

@@ -41,6 +41,17 @@ func go_set_block_limit(number C.uint64_t, milliseconds C.int64_t) (result C.int
 	return 0
 }
 
+//export go_set_cancel
+func go_set_cancel(number C.uint64_t, cancel *C.int32_t) (result C.int32_t) {
+	defer recovered(&result)
+	c, err := communicators.find(handle(number))
+	if err != nil {
+		return status(nil, err)
+	}
+	c.cancel.Store((*int32)(cancel))
+	return 0
+}
+
 //export go_continue
 func go_continue(number C.uint64_t) (result C.int32_t) {
 	defer recovered(&result)

@@ -434,6 +434,12 @@ SHUNT_API shunt_status shunt_continue(shunt_comm comm);
  * how that ended. With nothing pending it does nothing. */
 SHUNT_API shunt_status shunt_cancel(shunt_comm comm, const char *reason);
 
+/* From now on a shunt_split, shunt_shrink, shunt_subset or shunt_exchange of comm that waits for other ranks ends with
+ * SHUNT_ABORTED, here and on every rank, within a tenth of a second after the word was set to other than 0, by any
+ * thread or signal handler; comm stays usable. The word must stay until such a call, if one is under way, has returned
+ * and another word, or NULL, which is the default, was set. Since 1.1. */
+SHUNT_API shunt_status shunt_set_cancel(shunt_comm comm, const int32_t *cancel);
+
 /* ---- registered memory --------------------------------------------------- */
 
 /* Collective: from the next call on, long messages from and to this memory of

@@ -73,6 +73,7 @@ int main(void) {
   TRY(shunt_deregister(closed, a));
   TRY(shunt_set_block_limit(closed, 1));
   TRY(shunt_set_block_limit(comm, -1));
+  TRY(shunt_set_cancel(closed, &number));
   TRY(shunt_continue(comm));
   TRY(shunt_get_async_error(NULL, &number));
   TRY(shunt_get_async_error(closed, &number));

@@ -65,6 +65,39 @@ static void joining_is_given_up(void) {
   CHECK(strstr(shunt_last_error(NULL), "rank 1 was told to stop joining") != NULL);
 }
 
+/* Rank 0 gives up a split, a subset and an exchange that rank 1 does not come to. Rank 1, which comes late, learns it,
+ * and the next call of each is as good as ever. */
+static void dividing_is_given_up(void) {
+  static const int32_t both[] = {0, 1};
+  int32_t all[2];
+  for (int call = 0; call < 3; call++) {
+    interrupted = 0;
+    OK(shunt_set_cancel(comm, &interrupted));
+    for (int again = 0; again < 2; again++) {
+      shunt_comm part = NULL;
+      if (rank == 0 && again == 0)
+        alarm(1);
+      else if (again == 0)
+        meet();
+      shunt_status status = call == 0   ? shunt_split(comm, 0, 0, &part)
+                            : call == 1 ? shunt_subset(comm, both, 2, &part)
+                                        : shunt_exchange(comm, &rank, sizeof rank, all);
+      if (again == 0) {
+        CHECK(status == SHUNT_ABORTED);
+        CHECK(strstr(shunt_last_error(comm), "rank 0 gave up waiting") != NULL);
+        CHECK(part == NULL);
+        if (rank == 0)
+          meet();
+        OK(shunt_set_cancel(comm, NULL));
+        continue;
+      }
+      OK(status);
+      if (part != NULL)
+        OK(shunt_close(part));
+    }
+  }
+}
+
 static void options_of_before_are_taken(void) {
   shunt_options options = SHUNT_OPTIONS_INIT;
   shunt_comm alone;
@@ -115,6 +148,7 @@ int main(void) {
     joining_is_given_up();
     options_of_before_are_taken();
   }
+  dividing_is_given_up();
 
   /* the first call, which asks the ranks, and a later one, which runs */
   for (int i = 0; i < 2; i++) {
