@@ -9,7 +9,7 @@
 /* A literal zeroes what it does not name. */
 #define RUN(name, n, ...)                                                                                    \
   do {                                                                                                       \
-    if (__builtin_expect(!nc_is_ready(comm), 0))                                                             \
+    if (__builtin_expect(!nc_can_queue(comm), 0))                                                            \
       return nc_reject(comm, name);                                                                          \
     if (__builtin_expect((n) > INT64_MAX, 0))                                                                \
       return nc_fail(comm, ncclInvalidArgument, "%s on rank %d: count %zu overflows", name, comm->rank, (n)); \
@@ -23,7 +23,7 @@
 /* RUN with a reduction operation, which may be one of the program's own. */
 #define REDUCE(name, n, ...)                                                                                 \
   do {                                                                                                       \
-    if (__builtin_expect(!nc_is_ready(comm), 0))                                                             \
+    if (__builtin_expect(!nc_can_queue(comm), 0))                                                            \
       return nc_reject(comm, name);                                                                          \
     shunt_operation reduction = {.op = (shunt_op)op};                                                        \
     if (__builtin_expect((unsigned)op >= NC_BUILTIN_OPS, 0) && nc_find_op(comm, op, dtype, &reduction) != ncclSuccess) \

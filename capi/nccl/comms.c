@@ -45,6 +45,26 @@ void nc_release(ncclComm_t comm) {
   atomic_store(&comm->state, NC_FREE);
 }
 
+void nc_drop(ncclComm_t comm) {
+  pthread_mutex_lock(&comm->lock);
+  enum nc_state state = atomic_load(&comm->state);
+  while (state != NC_FREE && state != NC_CLOSING && !atomic_compare_exchange_weak(&comm->state, &state, NC_CLOSING)) {
+  }
+  pthread_cond_broadcast(&comm->changed);
+  pthread_mutex_unlock(&comm->lock);
+  if (state != NC_FREE && state != NC_CLOSING)
+    nc_release(comm);
+}
+
+void nc_settle(ncclComm_t comm) {
+  if (atomic_load(&comm->state) != NC_PENDING && atomic_load(&comm->children) == 0 && atomic_load(&comm->jobs) == 0)
+    return;
+  pthread_mutex_lock(&comm->lock);
+  while (atomic_load(&comm->state) == NC_PENDING || atomic_load(&comm->children) > 0 || atomic_load(&comm->jobs) > 0)
+    pthread_cond_wait(&comm->changed, &comm->lock);
+  pthread_mutex_unlock(&comm->lock);
+}
+
 ncclResult_t nc_reject(ncclComm_t comm, const char *function) {
   if (comm == NULL)
     return nc_fail(NULL, ncclInvalidArgument, "%s: the communicator is NULL", function);
@@ -127,10 +147,12 @@ ncclResult_t nc_CommGetAsyncError(ncclComm_t comm, ncclResult_t *async_error) {
   default:
     break;
   }
-  if (atomic_load(&comm->jobs) > 0) {
+  if (atomic_load(&comm->jobs) > 0 && !nc_group_holds(comm)) {
     *async_error = ncclInProgress;
     return ncclSuccess;
   }
+  if (atomic_load(&comm->jobs) == 0)
+    nc_settle(comm); /* a moment: whoever waits for the parent of a split goes on to use the child */
   if (comm->shunt == NULL)
     return ncclSuccess;
   shunt_status failure = SHUNT_OK, status = nc_shunt.get_async_error_(comm->shunt, &failure);
@@ -143,29 +165,37 @@ ncclResult_t nc_CommGetAsyncError(ncclComm_t comm, ncclResult_t *async_error) {
   return ncclSuccess;
 }
 
-/* settle waits until a communicator is no longer being made. */
-static void settle(ncclComm_t comm) {
+/* give_up ends what other threads do to make comm, and what they make or register of it, which may wait for ranks that
+ * do not come. */
+static void give_up(ncclComm_t comm, const char *function) {
+  __atomic_store_n(&comm->cancel, 1, __ATOMIC_SEQ_CST);
+  __atomic_store_n(&comm->cancel_children, 1, __ATOMIC_SEQ_CST);
   pthread_mutex_lock(&comm->lock);
-  while (atomic_load(&comm->state) == NC_PENDING || atomic_load(&comm->jobs) > 0)
-    pthread_cond_wait(&comm->changed, &comm->lock);
+  if (comm->parent != NULL)
+    __atomic_store_n(&comm->parent->cancel_children, 1, __ATOMIC_SEQ_CST);
   pthread_mutex_unlock(&comm->lock);
+  shunt_comm pending = __atomic_load_n(&comm->shunt, __ATOMIC_SEQ_CST); /* none yet: who stores it looks at cancel */
+  if (pending != NULL && (atomic_load(&comm->state) == NC_PENDING || atomic_load(&comm->jobs) > 0))
+    (void)nc_shunt.abort_(pending, function); /* it may have been aborted already */
 }
 
 /* leave ends a communicator: one thread gets to do it. */
 static ncclResult_t leave(ncclComm_t comm, const char *function, enum nc_symbol symbol, bool abort) {
+  bool pending = nc_is_ours(comm) && atomic_load(&comm->state) == NC_PENDING;
   if (!nc_is_ours(comm) || atomic_load(&comm->state) == NC_FREE)
     return nc_reject(comm, function);
-  if (abort) {
-    __atomic_store_n(&comm->cancel, 1, __ATOMIC_SEQ_CST);
-    shunt_comm pending = __atomic_load_n(&comm->shunt, __ATOMIC_SEQ_CST); /* none yet: who stores it looks at cancel */
-    if (pending != NULL && (atomic_load(&comm->state) == NC_PENDING || atomic_load(&comm->jobs) > 0))
-      (void)nc_shunt.abort_(pending, function); /* it may wait for ranks that do not come */
-  }
-  settle(comm);
+  if (nc_group_makes(comm))
+    return nc_fail(comm, ncclInvalidUsage, "%s: a call of this thread's open group makes the communicator, or waits "
+                   "for its end to change it; end the group before", function);
+  if (abort)
+    give_up(comm, function);
+  else if (atomic_load(&comm->state) == NC_PENDING || atomic_load(&comm->jobs) > 0)
+    return nc_reject(comm, function);
+  nc_settle(comm);
   enum nc_state state = atomic_load(&comm->state);
   do {
     if (state == NC_FREE || state == NC_CLOSING)
-      return nc_reject(comm, function);
+      return abort && pending ? ncclSuccess : nc_reject(comm, function); /* the thread that made it has released it */
   } while (!atomic_compare_exchange_weak(&comm->state, &state, NC_CLOSING));
   ncclResult_t result = ncclSuccess;
   if (comm->real != NULL) {

@@ -55,7 +55,7 @@ ncclResult_t nc_read_config(const ncclConfig_t *given, ncclConfig_t *config, con
 }
 
 ncclResult_t nc_with_config(ncclComm_t comm, const ncclCollConfig_t *config, enum nc_symbol symbol) {
-  if (!nc_is_ready(comm))
+  if (!nc_can_queue(comm))
     return nc_reject(comm, nc_name(symbol));
   if (config == NULL || (config->magic == NC_MAGIC && config->size >= sizeof *config))
     return ncclSuccess; /* what it tunes is NCCL's */

@@ -1,6 +1,6 @@
 /*
  * group.c: ncclGroupStart and ncclGroupEnd. What a thread calls in between is kept, and run together at the end: first
- * what makes communicators, each in a thread of its own since they wait for each other, then the operations.
+ * what makes communicators, each parent's in a thread of its own since they wait for each other, then the operations.
  */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -44,16 +44,18 @@ void nc_group_failed(ncclResult_t result, const char *text) {
   snprintf(mine.why, sizeof mine.why, "%s", text);
 }
 
-bool nc_group_registers(ncclComm_t comm) {
+bool nc_group_makes(ncclComm_t comm) {
+  for (struct nc_job *job = mine.jobs; job != NULL; job = job->next)
+    if (job->comm == comm || job->parent == comm)
+      return true;
+  return false;
+}
+
+bool nc_group_holds(ncclComm_t comm) {
   int count = 0;
-  for (struct nc_job *job = mine.jobs; job != NULL; job = job->next) {
-    if (job->parent != comm)
-      continue;
-    if (job->window == NULL)
-      return false;
-    count++;
-  }
-  return count > 0 && atomic_load(&comm->jobs) == count;
+  for (struct nc_job *job = mine.jobs; job != NULL; job = job->next)
+    count += job->parent == comm;
+  return comm != NULL && count > 0 && atomic_load(&comm->state) == NC_READY && atomic_load(&comm->jobs) == count;
 }
 
 static bool grow(void) {
@@ -89,13 +91,27 @@ ncclResult_t nc_queue(ncclComm_t comm, const shunt_operation *operation) {
 /* ---- jobs ------------------------------------------------------------------ */
 
 void nc_leave_parent(struct nc_job *job) {
-  if (job->parent != NULL) {
-    pthread_mutex_lock(&job->parent->lock);
-    atomic_fetch_sub(&job->parent->jobs, 1);
-    pthread_cond_broadcast(&job->parent->changed);
-    pthread_mutex_unlock(&job->parent->lock);
-    job->parent = NULL;
-  }
+  if (job->parent == NULL || job->left)
+    return;
+  job->left = true;
+  pthread_mutex_lock(&job->parent->lock);
+  atomic_fetch_sub(&job->parent->jobs, 1);
+  pthread_cond_broadcast(&job->parent->changed);
+  pthread_mutex_unlock(&job->parent->lock);
+}
+
+/* part_from_parent is the end of a job, behind which its parent may go: the child, if it has one, is there or failed.
+ * An abort of one child ends all of the same time, as in NCCL, and none of later. */
+static void part_from_parent(struct nc_job *job) {
+  ncclComm_t parent = job->parent;
+  nc_leave_parent(job);
+  if (parent == NULL || !job->derives)
+    return;
+  pthread_mutex_lock(&parent->lock);
+  if (atomic_fetch_sub(&parent->children, 1) == 1 && __atomic_load_n(&parent->cancel, __ATOMIC_SEQ_CST) == 0)
+    __atomic_store_n(&parent->cancel_children, 0, __ATOMIC_SEQ_CST);
+  pthread_cond_broadcast(&parent->changed);
+  pthread_mutex_unlock(&parent->lock);
 }
 
 /* settle returns the status that the caller of a blocking call gets. */
@@ -104,7 +120,7 @@ static ncclResult_t settle(struct nc_job *job) {
   if (result != ncclSuccess && job->comm != NULL) {
     if (job->out != NULL)
       *job->out = NULL;
-    nc_release(job->comm);
+    nc_drop(job->comm);
   }
   if (result != ncclSuccess && job->window != NULL)
     nc_drop_window(job->window);
@@ -117,16 +133,19 @@ static void *run_and_keep(void *argument) {
     job->result = job->run(job);
     if (job->result != ncclSuccess)
       snprintf(job->text, sizeof job->text, "%s", nc_GetLastError(NULL));
-    nc_leave_parent(job);
+    part_from_parent(job);
   }
   return NULL;
 }
 
 static void *run_and_free(void *argument) {
-  struct nc_job *job = argument;
-  (void)job->run(job); /* the communicator has the result */
-  nc_leave_parent(job);
-  free(job);
+  struct nc_job *then;
+  for (struct nc_job *job = argument; job != NULL; job = then) {
+    then = job->then;
+    (void)job->run(job); /* the communicator has the result */
+    part_from_parent(job);
+    free(job);
+  }
   return NULL;
 }
 
@@ -149,59 +168,69 @@ ncclResult_t nc_submit(struct nc_job *job) {
   if (!job->blocking && begin_detached(job))
     return ncclInProgress;
   job->result = job->run(job);
-  nc_leave_parent(job);
+  part_from_parent(job);
   return settle(job);
 }
 
-/* line_up has the registrations of one communicator follow each other, as all its ranks make them in one order. It
- * returns the number of jobs that follow none. */
-static int line_up(struct nc_job *jobs) {
-  int heads = 0;
-  for (struct nc_job *job = jobs; job != NULL; job = job->next) {
-    heads += !job->follows;
-    for (struct nc_job *later = job->next; job->window != NULL && job->then == NULL && later != NULL;
-         later = later->next)
-      if (later->window != NULL && later->parent == job->parent) {
-        job->then = later;
-        later->follows = true;
+/* line_up takes the jobs of one parent out of the list, but for the first, behind which they run: all ranks make them
+ * in one order. */
+static void line_up(struct nc_job *jobs) {
+  for (struct nc_job *first = jobs; first != NULL; first = first->next) {
+    struct nc_job *last = first, **at = &first->next;
+    while (*at != NULL) {
+      struct nc_job *job = *at;
+      if (first->parent == NULL || job->parent != first->parent) {
+        at = &job->next;
+        continue;
       }
+      *at = job->next;
+      last = last->then = job;
+    }
   }
-  return heads;
+}
+
+/* goes_on: whether the group's end need not wait for a job and those behind it. Operations of the group do. */
+static bool goes_on(const struct nc_job *job) {
+  for (int64_t i = 0; i < mine.count; i++)
+    if (mine.comms[i] == job->parent)
+      return false;
+  for (; job != NULL; job = job->then)
+    if (job->blocking)
+      return false;
+  return true;
 }
 
 /* run_jobs runs what the group has to make; ncclInProgress if some of it goes on. */
 static ncclResult_t run_jobs(struct nc_job *jobs) {
   ncclResult_t result = ncclSuccess;
-  bool going = false, alone = line_up(jobs) == 1;
+  line_up(jobs);
+  bool going = false, alone = jobs != NULL && jobs->next == NULL;
   struct nc_job *next;
   for (struct nc_job **at = &jobs; *at != NULL;) {
     struct nc_job *job = *at;
     next = job->next;
-    if (job->follows) {
-      at = &job->next;
-      continue;
-    }
-    if (!job->blocking && begin_detached(job)) { /* its memory is its own now */
+    if (goes_on(job) && begin_detached(job)) { /* its memory is its own now */
       *at = next;
       going = true;
       continue;
     }
-    if (alone) { /* in this thread */
-      run_and_keep(job);
+    if (alone || pthread_create(&job->thread, NULL, run_and_keep, job) != 0) {
+      run_and_keep(job); /* in this thread */
       job->thread = 0;
-    } else if (pthread_create(&job->thread, NULL, run_and_keep, job) != 0) {
-      job->thread = 0;
-      run_and_keep(job);
     }
     at = &job->next;
   }
-  for (struct nc_job *job = jobs; job != NULL; job = next) {
-    next = job->next;
-    if (job->thread != 0)
-      pthread_join(job->thread, NULL);
-    if (job->result != ncclSuccess && result == ncclSuccess)
-      result = nc_fail(NULL, job->result, "%s", job->text);
-    (void)settle(job);
+  for (struct nc_job *first = jobs; first != NULL; first = next) {
+    next = first->next;
+    if (first->thread != 0)
+      pthread_join(first->thread, NULL);
+    struct nc_job *then;
+    for (struct nc_job *job = first; job != NULL; job = then) {
+      then = job->then;
+      if (job->result != ncclSuccess && result == ncclSuccess)
+        result = nc_fail(NULL, job->result, "%s", job->text);
+      (void)settle(job);
+    }
   }
   return result == ncclSuccess && going ? ncclInProgress : result;
 }
@@ -211,7 +240,7 @@ static void drop_jobs(struct nc_job *jobs, ncclResult_t result) {
   for (struct nc_job *job = jobs; job != NULL; job = next) {
     next = job->next;
     job->result = result;
-    nc_leave_parent(job);
+    part_from_parent(job);
     free(job->ranks);
     (void)settle(job);
   }
@@ -249,7 +278,7 @@ static ncclResult_t run_operations(void) {
 }
 
 ncclComm_t nc_enter_real(ncclComm_t comm, enum nc_symbol symbol) {
-  return nc_settings()->given[symbol] && nc_is_ready(comm) ? nc_group_enters(comm) : NULL;
+  return nc_settings()->given[symbol] && nc_can_queue(comm) ? nc_group_enters(comm) : NULL;
 }
 
 ncclComm_t nc_group_enters(ncclComm_t comm) {
@@ -278,8 +307,10 @@ static ncclResult_t close_group(bool run) {
     drop_jobs(jobs, result == ncclSuccess ? ncclInvalidUsage : result);
   } else {
     result = run_jobs(jobs);
-    if (result == ncclSuccess)
-      result = run_operations();
+    if (result == ncclSuccess || result == ncclInProgress) { /* what goes on is of other communicators */
+      ncclResult_t ran = run_operations();
+      result = ran == ncclSuccess ? result : ran;
+    }
   }
   if (failed != ncclSuccess) /* its text, and not that of a later failure */
     (void)nc_fail(NULL, failed, "%s", mine.why);

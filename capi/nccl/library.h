@@ -9,7 +9,8 @@
 
 #define NC_SHUNT_FUNCTIONS(F) \
   F(abort) F(all_reduce) F(close) F(comm_init) F(deregister) F(exchange) F(get_async_error) F(get_unique_id) \
-  F(last_error) F(rank) F(register) F(register_symmetric) F(run) F(run_together) F(split) F(subset) F(world)
+  F(last_error) F(rank) F(register) F(register_symmetric) F(run) F(run_together) F(set_cancel) F(split) F(subset) \
+  F(world)
 
 struct nc_shunt {
 #define NC_SHUNT_FIELD(name) __typeof__(shunt_##name) *name##_;

@@ -16,6 +16,7 @@
 ncclResult_t nc_made(ncclComm_t comm, ncclResult_t result) {
   pthread_mutex_lock(&comm->lock);
   comm->result = result;
+  comm->parent = NULL;
   atomic_store(&comm->state, result == ncclSuccess ? NC_READY : NC_FAILED);
   pthread_cond_broadcast(&comm->changed);
   pthread_mutex_unlock(&comm->lock);
@@ -31,19 +32,22 @@ static struct nc_job *new_job(ncclResult_t (*run)(struct nc_job *)) {
   return job;
 }
 
-/* meet is nc_meet at the end of a job, with Shunt's new communicator; one that fails there has none left.
+/* meet is nc_meet at the end of a job, with Shunt's new communicator; one that fails there has none left. It ends when
+ * the word is set, which is the one that ends the making.
  *
  * ncclCommAbort sets cancel and then looks at shunt; here shunt is stored and then cancel looked at. In the one order
  * of all these at least one side sees the other's store, so nobody waits in nc_meet for ranks that do not come. */
-static ncclResult_t meet(ncclComm_t comm, shunt_comm made) {
+static ncclResult_t meet(ncclComm_t comm, shunt_comm made, const int32_t *word) {
+  (void)nc_shunt.set_cancel_(made, word); /* made is ours alone: it is open */
   __atomic_store_n(&comm->shunt, made, __ATOMIC_SEQ_CST);
   if (__atomic_load_n(&comm->cancel, __ATOMIC_SEQ_CST) != 0)
     (void)nc_shunt.abort_(made, "ncclCommAbort"); /* it may have been aborted already */
   ncclResult_t result = nc_meet(comm);
-  if (result != ncclSuccess) {
+  if (result == ncclSuccess)
+    (void)nc_shunt.set_cancel_(made, &comm->cancel_children);
+  else
     (void)nc_shunt.close_(__atomic_exchange_n(&comm->shunt, NULL, __ATOMIC_ACQ_REL)); /* it has failed as it is */
-  }
-  return nc_made(comm, result);
+  return result;
 }
 
 /* join makes Shunt's communicator of a unique id. */
@@ -68,7 +72,7 @@ static ncclResult_t join(struct nc_job *job) {
   shunt_status status = nc_shunt.comm_init_(&options, &made);
   if (status != SHUNT_OK)
     return nc_made(comm, nc_shunt_failed(comm, status));
-  return meet(comm, made);
+  return nc_made(comm, meet(comm, made, &comm->cancel));
 }
 
 static ncclResult_t init(ncclComm_t *out, int world, const ncclUniqueId *id, int rank, const ncclConfig_t *given,
@@ -219,23 +223,27 @@ ncclResult_t nc_CommInitAll(ncclComm_t *comms, int count, const int *devices) {
   return result == ncclSuccess ? end : result;
 }
 
-/* derived is the end of a split or a shrink. */
-static ncclResult_t derived(struct nc_job *job, shunt_status status, shunt_comm made) {
-  ncclComm_t comm = job->comm;
-  if (status != SHUNT_OK) {
-    ncclResult_t result = nc_shunt_failed(job->parent, status);
-    return comm == NULL ? result : nc_made(comm, nc_shunt_failed(comm, status));
-  }
-  nc_leave_parent(job); /* before the child is there: who sees it may use both */
-  if (comm == NULL)
-    return ncclSuccess;
-  status = nc_shunt.rank_(made, &comm->rank);
+/* adopt gives comm the communicator that Shunt has made of its parent's. */
+static ncclResult_t adopt(ncclComm_t comm, ncclComm_t parent, shunt_comm made) {
+  shunt_status status = nc_shunt.rank_(made, &comm->rank);
   if (status == SHUNT_OK)
     status = nc_shunt.world_(made, &comm->world);
   if (status == SHUNT_OK)
-    return meet(comm, made);
+    return meet(comm, made, &parent->cancel_children);
   __atomic_store_n(&comm->shunt, made, __ATOMIC_RELEASE);
-  return nc_made(comm, nc_shunt_failed(comm, status));
+  return nc_shunt_failed(comm, status);
+}
+
+/* derived is the end of a split or a shrink. */
+static ncclResult_t derived(struct nc_job *job, shunt_status status, shunt_comm made) {
+  ncclComm_t comm = job->comm;
+  ncclResult_t result = ncclSuccess;
+  if (status != SHUNT_OK)
+    result = nc_shunt_failed(job->parent, status);
+  if (comm != NULL)
+    result = status == SHUNT_OK ? adopt(comm, job->parent, made) : nc_shunt_failed(comm, status);
+  nc_leave_parent(job); /* before the child is there, or has failed: who sees it may use both */
+  return comm == NULL ? result : nc_made(comm, result);
 }
 
 static ncclResult_t split(struct nc_job *job) {
@@ -268,9 +276,14 @@ static ncclResult_t derive(struct nc_job *job, ncclComm_t parent, ncclComm_t *ou
     }
     job->comm->device = parent->device;
     job->comm->blocking = job->blocking;
+    job->comm->parent = parent;
     job->out = out;
     *out = job->comm;
   }
+  if (atomic_load(&parent->jobs) == 0)
+    nc_settle(parent); /* an abort of earlier children is none of these */
+  job->derives = true;
+  atomic_fetch_add(&parent->children, 1);
   atomic_fetch_add(&parent->jobs, 1);
   return nc_submit(job);
 }
@@ -288,7 +301,7 @@ ncclResult_t nc_CommSplit(ncclComm_t parent, int color, int key, ncclComm_t *out
   if (out == NULL)
     return nc_fail(NULL, ncclInvalidArgument, "%s: newcomm is NULL", name);
   *out = NULL;
-  if (!nc_is_ready(parent))
+  if (!nc_can_queue(parent))
     return nc_reject(parent, name);
   if (color < 0 && color != NC_SPLIT_NOCOLOR)
     return nc_fail(parent, ncclInvalidArgument, "%s on rank %d: color %d is negative", name, parent->rank, color);
@@ -340,7 +353,7 @@ ncclResult_t nc_CommShrink(ncclComm_t parent, int *excluded, int count, ncclComm
   if (out == NULL)
     return nc_fail(NULL, ncclInvalidArgument, "%s: newcomm is NULL", name);
   *out = NULL;
-  if (!nc_is_ready(parent))
+  if (!nc_can_queue(parent))
     return nc_reject(parent, name);
   if ((excluded == NULL && count != 0) || count < 0 || (flags & ~NC_SHRINK_ABORT) != 0)
     return nc_fail(parent, ncclInvalidArgument,

@@ -59,7 +59,7 @@ void nc_forget_windows(ncclComm_t comm) {
 
 /* NCCL's registration is local, Shunt's is collective; but Shunt maps memory that calls use by itself. */
 ncclResult_t nc_CommRegister(ncclComm_t comm, void *memory, size_t size, void **handle) {
-  if (!nc_is_ready(comm))
+  if (!nc_can_queue(comm))
     return nc_reject(comm, "ncclCommRegister");
   if (memory == NULL || size == 0 || handle == NULL)
     return nc_fail(comm, ncclInvalidArgument, "ncclCommRegister on rank %d: buff is %p, size %zu and handle %p; "
@@ -70,7 +70,7 @@ ncclResult_t nc_CommRegister(ncclComm_t comm, void *memory, size_t size, void **
 
 ncclResult_t nc_CommDeregister(ncclComm_t comm, void *handle) {
   (void)handle;
-  return nc_is_ready(comm) ? ncclSuccess : nc_reject(comm, "ncclCommDeregister");
+  return nc_can_queue(comm) ? ncclSuccess : nc_reject(comm, "ncclCommDeregister");
 }
 
 static ncclResult_t register_window(struct nc_job *job) {
@@ -85,7 +85,7 @@ static ncclResult_t register_window(struct nc_job *job) {
 
 ncclResult_t nc_CommWindowRegister(ncclComm_t comm, void *memory, size_t size, ncclWindow_t *out, int flags) {
   static const char name[] = "ncclCommWindowRegister";
-  if (!nc_is_ready(comm) && !nc_group_registers(comm))
+  if (!nc_can_queue(comm))
     return nc_reject(comm, name);
   if (memory == NULL || size == 0 || size > INT64_MAX || out == NULL)
     return nc_fail(comm, ncclInvalidArgument, "%s on rank %d: buff is %p, size %zu and win %p; want memory and a place "
@@ -130,7 +130,7 @@ ncclResult_t nc_CommWindowDeregister(ncclComm_t comm, ncclWindow_t handle) {
 }
 
 ncclResult_t nc_WinGetUserPtr(ncclComm_t comm, ncclWindow_t handle, void **out) {
-  if (!nc_is_ready(comm))
+  if (!nc_can_queue(comm))
     return nc_reject(comm, "ncclWinGetUserPtr");
   pthread_mutex_lock(&lock);
   struct window *w = handle == NULL ? NULL : *find(handle);

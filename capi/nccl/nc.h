@@ -37,15 +37,18 @@ struct nc_ring; /* watch.c: the latest calls that went to the real NCCL */
 
 struct ncclComm {
   _Atomic(enum nc_state) state;
-  _Atomic int jobs;  /* splits and shrinks that run on it in threads of ours */
-  shunt_comm shunt;  /* NULL: the real NCCL serves it */
-  ncclComm_t real;   /* NULL: Shunt serves it; beside shunt it serves what SHUNT_NCCL_FORWARD gives it */
+  _Atomic int jobs;     /* splits, shrinks and registrations of it that have not ended: it cannot be used */
+  _Atomic int children; /* splits and shrinks of it whose end its children do not say yet; never fewer than in jobs */
+  shunt_comm shunt;     /* NULL: the real NCCL serves it */
+  ncclComm_t real;      /* NULL: Shunt serves it; beside shunt it serves what SHUNT_NCCL_FORWARD gives it */
   int rank, world, device;
   bool blocking;
-  int32_t cancel; /* ends its initialization when set */
+  int32_t cancel;          /* ends its initialization when set */
+  int32_t cancel_children; /* ends what is being made of it when set */
   ncclResult_t result;
   pthread_mutex_t lock; /* of what follows, and of the end of PENDING */
   pthread_cond_t changed;
+  ncclComm_t parent; /* while it is being made of that one, which outlives this; else NULL */
   struct nc_op *ops;
   int op_count;
   struct nc_ring *ring;
@@ -105,6 +108,10 @@ static inline ncclComm_t nc_real_with_op(ncclComm_t comm, enum nc_symbol symbol,
 
 ncclComm_t nc_allocate(void);
 void nc_release(ncclComm_t comm);
+/* nc_drop releases what could not be made, unless another thread is ending it. */
+void nc_drop(ncclComm_t comm);
+/* nc_settle waits until a communicator is no longer being made, and others no longer of it. */
+void nc_settle(ncclComm_t comm);
 
 /* nc_reject says why a communicator cannot be used. */
 ncclResult_t nc_reject(ncclComm_t comm, const char *function);
@@ -172,11 +179,11 @@ ncclResult_t nc_make_failure(void);
  * communicators. run returns its result and frees the job's arguments. */
 struct nc_job {
   struct nc_job *next;
-  struct nc_job *then; /* runs behind this one in its thread: the next registration of the same communicator */
-  bool follows;        /* it is another's then */
+  struct nc_job *then; /* runs behind this one in its thread: the next job of the same parent */
   ncclResult_t (*run)(struct nc_job *);
   ncclComm_t comm;   /* the one to be made; NULL: none */
-  ncclComm_t parent; /* whose jobs it counts in */
+  ncclComm_t parent; /* whose jobs it counts in until left, and whose children to its end if derives; NULL: none */
+  bool left, derives;
   ncclComm_t *out;   /* set to NULL if it fails while the program waits; NULL: none */
   bool blocking;
   ncclResult_t result;
@@ -197,9 +204,15 @@ ncclResult_t nc_submit(struct nc_job *job);
 /* nc_leave_parent is the end of a job for its parent, which may be used again. */
 void nc_leave_parent(struct nc_job *job);
 
-/* nc_group_registers: whether all that a communicator waits for are registrations of memory in this thread's group, so
- * that one more may follow. */
-bool nc_group_registers(ncclComm_t comm);
+/* nc_group_holds: whether all that a communicator waits for are jobs of this thread's group, which run before the
+ * group's operations, so that it takes more. */
+bool nc_group_holds(ncclComm_t comm);
+/* nc_can_queue is nc_is_ready for what a group may have beside its jobs. */
+static inline bool nc_can_queue(ncclComm_t comm) {
+  return __builtin_expect(nc_is_ready(comm), 1) || nc_group_holds(comm);
+}
+/* nc_group_makes: whether a job of this thread's group makes the communicator, or runs on it. */
+bool nc_group_makes(ncclComm_t comm);
 
 /* nc_group_failed tells this thread's group, if there is one, of a call's failure and why. */
 void nc_group_failed(ncclResult_t result, const char *text);

@@ -87,7 +87,7 @@ static bool read_scalar(const void *memory, ncclDataType_t dtype, double *scalar
 ncclResult_t nc_RedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataType_t dtype,
                                      ncclScalarResidence_t residence, ncclComm_t comm) {
   static const char name[] = "ncclRedOpCreatePreMulSum";
-  if (!nc_is_ready(comm))
+  if (!nc_can_queue(comm))
     return nc_reject(comm, name);
   if (op == NULL || scalar == NULL)
     return nc_fail(comm, ncclInvalidArgument, "%s: %s is NULL", name, op == NULL ? "op" : "scalar");
@@ -140,7 +140,7 @@ static struct nc_op *look(ncclComm_t comm, ncclRedOp_t op) {
 }
 
 ncclResult_t nc_RedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
-  if (!nc_is_ready(comm))
+  if (!nc_can_queue(comm))
     return nc_reject(comm, "ncclRedOpDestroy");
   pthread_mutex_lock(&comm->lock);
   struct nc_op *found = look(comm, op);

@@ -230,6 +230,8 @@ func TestRecordsOfTheRealLibrary(t *testing.T) {
 
 func TestLifecycle(t *testing.T) { world(t, program(t, "lifecycle"), 3) }
 
+func TestGroups(t *testing.T) { world(t, program(t, "groups"), 3) }
+
 // TestAbortOfWhatIsBeingMade: an abort after the making of a communicator, before this library has it, is not missed.
 func TestAbortOfWhatIsBeingMade(t *testing.T) {
 	dir := build(t)
@@ -240,6 +242,18 @@ func TestAbortOfWhatIsBeingMade(t *testing.T) {
 	for _, how := range []string{"init", "split"} {
 		_, err := run(t, []string{"SHUNT_LIBRARY=" + library}, binary, how)
 		require.NoError(t, err)
+	}
+}
+
+// TestAbortOfWhatWaits: making a communicator waits for ranks that do not come, until the program aborts it or its
+// parent.
+func TestAbortOfWhatWaits(t *testing.T) {
+	binary := program(t, "waits")
+	for _, how := range []string{"init", "split", "shrink", "parent", "group", "destroy"} {
+		t.Run(how, func(t *testing.T) {
+			_, err := run(t, nil, binary, how)
+			require.NoError(t, err)
+		})
 	}
 }
 

@@ -1,0 +1,164 @@
+/*
+ * waits.c: what makes a communicator waits for ranks that do not come, and the program ends it. The ranks are
+ * communicators of one thread, which are made in the background.
+ *
+ *   PROGRAM init | split | shrink | parent | group | destroy
+ */
+#include <stdbool.h>
+
+#include "ranks.h"
+
+static ncclConfig_t config = {.size = offsetof(ncclConfig_t, netName), .magic = NC_MAGIC, .blocking = 0,
+                              .cgaClusterSize = NC_UNDEF_INT, .minCTAs = NC_UNDEF_INT, .maxCTAs = NC_UNDEF_INT};
+
+static ncclResult_t settled(ncclComm_t comm) {
+  ncclResult_t result;
+  do
+    CHECK(ncclCommGetAsyncError(comm, &result));
+  while (result == ncclInProgress);
+  return result;
+}
+
+static double now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
+}
+
+static bool in_progress(ncclComm_t comm) {
+  ncclResult_t result;
+  struct timespec a_while = {0, 100000000}; /* until its thread waits for the others, most likely */
+  nanosleep(&a_while, NULL);
+  CHECK(ncclCommGetAsyncError(comm, &result));
+  return result == ncclInProgress;
+}
+
+static void abort_soon(ncclComm_t comm) {
+  double began = now();
+  CHECK(ncclCommAbort(comm));
+  WANT(now() - began < 10);
+}
+
+static void make(ncclComm_t *comms, int count) {
+  ncclUniqueId id;
+  CHECK(ncclGetUniqueId(&id));
+  for (int rank = 0; rank < count; rank++)
+    WANT(ncclCommInitRankConfig(&comms[rank], count, id, rank, &config) == ncclInProgress);
+  for (int rank = 0; rank < count; rank++)
+    CHECK(settled(comms[rank]));
+}
+
+static void init_alone(void) {
+  for (int rank = 0; rank < 2; rank++) {
+    ncclComm_t comm;
+    ncclUniqueId id;
+    CHECK(ncclGetUniqueId(&id));
+    WANT(ncclCommInitRankConfig(&comm, 2, id, rank, &config) == ncclInProgress);
+    WANT(in_progress(comm));
+    abort_soon(comm);
+  }
+}
+
+/* The other rank, which comes late, learns it. Then both are as good as ever. */
+static void split_alone(ncclComm_t *comms) {
+  ncclComm_t children[2];
+  float values[2] = {1, 2};
+  WANT(ncclCommSplit(comms[0], 0, 0, &children[0], NULL) == ncclInProgress);
+  WANT(in_progress(comms[0]) && in_progress(children[0]));
+  abort_soon(children[0]);
+  CHECK(settled(comms[0]));
+  WANT(ncclCommSplit(comms[1], 0, 0, &children[1], NULL) == ncclInProgress);
+  WANT(settled(children[1]) == ncclRemoteError);
+  CHECK(ncclCommAbort(children[1]));
+  for (int rank = 0; rank < 2; rank++)
+    WANT(ncclCommSplit(comms[rank], 0, 1 - rank, &children[rank], NULL) == ncclInProgress);
+  for (int rank = 0; rank < 2; rank++)
+    CHECK(settled(comms[rank])); /* the parent: its child is there too */
+  CHECK(ncclGroupStart());
+  for (int rank = 0; rank < 2; rank++)
+    CHECK(ncclAllReduce(&values[rank], &values[rank], 1, 7, 0, children[rank], NULL));
+  CHECK(ncclGroupEnd());
+  WANT(values[0] == 3 && values[1] == 3);
+  for (int rank = 0; rank < 2; rank++)
+    CHECK(ncclCommDestroy(children[rank]));
+}
+
+static void shrink_alone(ncclComm_t *comms, int flags) {
+  ncclComm_t child;
+  WANT(ncclCommShrink(comms[0], (int[]){2}, 1, &child, NULL, flags) == ncclInProgress);
+  WANT(in_progress(child));
+  abort_soon(child);
+}
+
+/* Abort of the parent, while a split, a split without a child, and a shrink of it wait. */
+static void parents(ncclComm_t *comms) {
+  ncclComm_t child;
+  for (int rank = 0; rank < 3; rank++) {
+    if (rank == 2)
+      WANT(ncclCommShrink(comms[rank], (int[]){0}, 1, &child, NULL, 0) == ncclInProgress);
+    else
+      WANT(ncclCommSplit(comms[rank], rank == 0 ? 0 : NC_SPLIT_NOCOLOR, 0, &child, NULL) == ncclInProgress);
+    WANT((child == NULL) == (rank == 1));
+    WANT(rank != 0 || in_progress(comms[rank])); /* the other ranks get to know of the first abort */
+    abort_soon(comms[rank]);
+    if (child != NULL) {
+      WANT(settled(child) != ncclSuccess);
+      abort_soon(child);
+    }
+  }
+}
+
+/* Of several splits in a group the last child is aborted, while the first waits. */
+static void group_alone(ncclComm_t *comms) {
+  ncclComm_t children[3], outside;
+  CHECK(ncclGroupStart());
+  for (int i = 0; i < 3; i++)
+    CHECK(ncclCommSplit(comms[0], i == 1 ? NC_SPLIT_NOCOLOR : 0, 0, &children[i], NULL));
+  CHECK(ncclCommGetAsyncError(comms[0], &(ncclResult_t){0}));
+  WANT(ncclGroupEnd() == ncclInProgress);
+  WANT(in_progress(children[0]));
+  abort_soon(children[2]);
+  WANT(settled(children[0]) == ncclRemoteError);
+  abort_soon(children[0]);
+  CHECK(settled(comms[0]));
+  CHECK(ncclGroupStart());
+  CHECK(ncclCommSplit(comms[0], 0, 0, &outside, NULL));
+  WANT(ncclCommAbort(outside) == ncclInvalidUsage);
+  WANT(ncclGroupEnd() == ncclInvalidUsage && outside == NULL);
+}
+
+/* Only an abort ends what is being made. */
+static void destroys(ncclComm_t *comms) {
+  ncclComm_t child;
+  WANT(ncclCommSplit(comms[0], 0, 0, &child, NULL) == ncclInProgress);
+  WANT(ncclCommFinalize(child) == ncclInvalidArgument && ncclCommDestroy(child) == ncclInvalidArgument);
+  WANT(ncclCommFinalize(comms[0]) == ncclInvalidArgument && ncclCommDestroy(comms[0]) == ncclInvalidArgument);
+  abort_soon(child);
+}
+
+int main(int argc, char **argv) {
+  const char *how = argc > 1 ? argv[1] : "";
+  ncclComm_t comms[3];
+  alarm(50); /* what is missed waits for the library's timeout */
+  device_open(1);
+  if (strcmp(how, "init") == 0) {
+    init_alone();
+    return 0;
+  }
+  int count = strcmp(how, "shrink") == 0 || strcmp(how, "parent") == 0 ? 3 : 2;
+  make(comms, count);
+  if (strcmp(how, "split") == 0)
+    split_alone(comms);
+  else if (strcmp(how, "shrink") == 0)
+    for (int flags = 0; flags < 2; flags++)
+      shrink_alone(comms, flags);
+  else if (strcmp(how, "parent") == 0)
+    parents(comms);
+  else if (strcmp(how, "group") == 0)
+    group_alone(comms);
+  else
+    destroys(comms);
+  for (int rank = 0; rank < count && strcmp(how, "parent") != 0; rank++)
+    CHECK(ncclCommAbort(comms[rank]));
+  return 0;
+}
