@@ -155,6 +155,8 @@ ncclResult_t nc_CommGetAsyncError(ncclComm_t comm, ncclResult_t *async_error) {
     nc_settle(comm); /* a moment: whoever waits for the parent of a split goes on to use the child */
   if (comm->shunt == NULL)
     return ncclSuccess;
+  if (atomic_load(&comm->revoked)) /* all there is to tell */
+    return ncclSuccess;
   shunt_status failure = SHUNT_OK, status = nc_shunt.get_async_error_(comm->shunt, &failure);
   if (status != SHUNT_OK)
     return nc_shunt_failed(comm, status);
@@ -179,14 +181,16 @@ static void give_up(ncclComm_t comm, const char *function) {
     (void)nc_shunt.abort_(pending, function); /* it may have been aborted already */
 }
 
+static const char in_group[] = "%s: a call of this thread's open group makes the communicator, or waits to change it; "
+                               "end the group before";
+
 /* leave ends a communicator: one thread gets to do it. */
 static ncclResult_t leave(ncclComm_t comm, const char *function, enum nc_symbol symbol, bool abort) {
   bool pending = nc_is_ours(comm) && atomic_load(&comm->state) == NC_PENDING;
   if (!nc_is_ours(comm) || atomic_load(&comm->state) == NC_FREE)
     return nc_reject(comm, function);
   if (nc_group_makes(comm))
-    return nc_fail(comm, ncclInvalidUsage, "%s: a call of this thread's open group makes the communicator, or waits "
-                   "for its end to change it; end the group before", function);
+    return nc_fail(comm, ncclInvalidUsage, in_group, function);
   if (abort)
     give_up(comm, function);
   else if (atomic_load(&comm->state) == NC_PENDING || atomic_load(&comm->jobs) > 0)
@@ -222,6 +226,8 @@ ncclResult_t nc_CommAbort(ncclComm_t comm) {
   return comm == NULL ? ncclSuccess : leave(comm, "ncclCommAbort", NC_ncclCommAbort, true);
 }
 
+static const char finalized[] = "%s on rank %d: the communicator was finalized or revoked before";
+
 ncclResult_t nc_CommFinalize(ncclComm_t comm) {
   if (comm == NULL)
     return ncclSuccess;
@@ -229,6 +235,8 @@ ncclResult_t nc_CommFinalize(ncclComm_t comm) {
     return nc_reject(comm, "ncclCommFinalize");
   if (nc_only_real(comm) == NULL) {
     enum nc_state ready = NC_READY;
+    if (atomic_load(&comm->revoked) || atomic_load(&comm->state) == NC_FINALIZED)
+      return nc_fail(comm, ncclInvalidArgument, finalized, "ncclCommFinalize", comm->rank);
     if (atomic_load(&comm->jobs) > 0 || !atomic_compare_exchange_strong(&comm->state, &ready, NC_FINALIZED))
       return nc_reject(comm, "ncclCommFinalize");
     if (comm->real == NULL)
@@ -239,13 +247,24 @@ ncclResult_t nc_CommFinalize(ncclComm_t comm) {
   return nc_came(comm, NC_REAL(ncclCommFinalize)(comm->real));
 }
 
+/* Shunt's abort is of all ranks. Where the communicator was revoked it is good for what makes others of it. */
 ncclResult_t nc_CommRevoke(ncclComm_t comm, int flags) {
-  if (!nc_is_ready(comm))
-    return nc_reject(comm, "ncclCommRevoke");
+  static const char name[] = "ncclCommRevoke";
   if (flags != 0)
-    return nc_fail(comm, ncclInvalidArgument, "ncclCommRevoke: revokeFlags is %d; want NCCL_REVOKE_DEFAULT (0)", flags);
+    return nc_fail(comm, ncclInvalidArgument, "%s: revokeFlags is %d; want NCCL_REVOKE_DEFAULT (0)", name, flags);
+  if (comm == NULL)
+    return ncclSuccess;
+  if (!is_known(comm) || comm->shunt == NULL)
+    return nc_reject(comm, name);
+  if (nc_group_makes(comm))
+    return nc_fail(comm, ncclInvalidUsage, in_group, name);
+  if (atomic_load(&comm->state) == NC_FINALIZED || atomic_exchange(&comm->revoked, true))
+    return nc_fail(comm, ncclInvalidArgument, finalized, name, comm->rank);
   if (comm->real != NULL && nc_real(NC_ncclCommRevoke) != NULL)
     (void)NC_REAL(ncclCommRevoke)(comm->real, flags); /* Shunt's failure is the one that is told */
-  shunt_status status = nc_shunt.abort_(comm->shunt, "ncclCommRevoke");
+  __atomic_store_n(&comm->cancel_children, 1, __ATOMIC_SEQ_CST);
+  shunt_status status = nc_shunt.abort_(comm->shunt, name);
+  nc_settle(comm);
+  __atomic_store_n(&comm->cancel_children, 0, __ATOMIC_SEQ_CST);
   return status == SHUNT_OK ? ncclSuccess : nc_shunt_failed(comm, status);
 }

@@ -73,7 +73,8 @@ ncclResult_t nc_result_of(shunt_status status) {
 }
 
 ncclResult_t nc_shunt_failed(ncclComm_t comm, shunt_status status) {
-  return nc_fail(comm, nc_result_of(status), "%s", nc_shunt.last_error_(NULL));
+  bool own = comm != NULL && status == SHUNT_ABORTED && atomic_load(&comm->revoked);
+  return nc_fail(comm, own ? ncclInvalidUsage : nc_result_of(status), "%s", nc_shunt.last_error_(NULL));
 }
 
 ncclResult_t nc_unserved(ncclComm_t comm, enum nc_symbol symbol) {

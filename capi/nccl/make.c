@@ -246,9 +246,28 @@ static ncclResult_t derived(struct nc_job *job, shunt_status status, shunt_comm 
   return comm == NULL ? result : nc_made(comm, result);
 }
 
+/* split_revoked is a split of a communicator that has failed, by way of a new one of all its ranks. */
+static shunt_status split_revoked(struct nc_job *job, shunt_comm *made) {
+  ncclComm_t parent = job->parent;
+  shunt_comm whole = NULL;
+  int32_t *all = calloc((size_t)parent->world, sizeof *all);
+  for (int rank = 0; all != NULL && rank < parent->world; rank++)
+    all[rank] = rank;
+  shunt_status status = nc_shunt.subset_(parent->shunt, all, parent->world, &whole); /* NULL is an error of its */
+  free(all);
+  if (status != SHUNT_OK)
+    return status;
+  (void)nc_shunt.set_cancel_(whole, &parent->cancel_children); /* whole is ours alone: it is open */
+  status = nc_shunt.split_(whole, job->color, job->key, made);
+  (void)nc_shunt.close_(whole); /* after the split nobody needs it */
+  return status;
+}
+
 static ncclResult_t split(struct nc_job *job) {
   shunt_comm made = NULL;
-  shunt_status status = nc_shunt.split_(job->parent->shunt, job->color, job->key, &made);
+  shunt_status status = atomic_load(&job->parent->revoked)
+                            ? split_revoked(job, &made)
+                            : nc_shunt.split_(job->parent->shunt, job->color, job->key, &made);
   return derived(job, status, made);
 }
 
@@ -355,9 +374,9 @@ ncclResult_t nc_CommShrink(ncclComm_t parent, int *excluded, int count, ncclComm
   *out = NULL;
   if (!nc_can_queue(parent))
     return nc_reject(parent, name);
-  if ((excluded == NULL && count != 0) || count < 0 || (flags & ~NC_SHRINK_ABORT) != 0)
+  if (excluded == NULL || count < 1 || (flags & ~NC_SHRINK_ABORT) != 0)
     return nc_fail(parent, ncclInvalidArgument,
-                   "%s on rank %d: a list of %d excluded ranks and flags %#x; want a list, and "
+                   "%s on rank %d: a list of %d excluded ranks and flags %#x; want a list of 1 or more, and "
                    "NCCL_SHRINK_DEFAULT or NCCL_SHRINK_ABORT",
                    name, parent->rank, count, (unsigned)flags);
   ncclResult_t result = nc_read_config(given, &config, name);

@@ -43,6 +43,7 @@ struct ncclComm {
   ncclComm_t real;      /* NULL: Shunt serves it; beside shunt it serves what SHUNT_NCCL_FORWARD gives it */
   int rank, world, device;
   bool blocking;
+  atomic_bool revoked;
   int32_t cancel;          /* ends its initialization when set */
   int32_t cancel_children; /* ends what is being made of it when set */
   ncclResult_t result;

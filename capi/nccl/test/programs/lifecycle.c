@@ -223,6 +223,38 @@ static void aborts(ncclUniqueId id) {
   WANT(ncclCommAbort(comm) == ncclInvalidArgument);
 }
 
+/* All ranks end what one of them waits for, and go on with a split and a shrink of the communicator. */
+static void revokes(ncclUniqueId id) {
+  ncclComm_t comm, comms[MOST];
+  ncclResult_t result = ncclSuccess;
+  CHECK(ncclCommInitRank(&comm, world, id, ranks[0].rank));
+  comms[0] = comm;
+  CHECK(sum(comms, (float)(world * (world + 1) / 2)));
+  float *memory = device_alloc(sizeof *memory);
+  if (ranks[0].rank == 0) {
+    result = ncclAllReduce(memory, memory, 1, 7, 0, comm, ranks[0].stream);
+    WANT(result == ncclSuccess || result == ncclRemoteError);
+    while (result == ncclSuccess)
+      CHECK(ncclCommGetAsyncError(comm, &result));
+  }
+  CHECK(ncclCommRevoke(comm, 0));
+  WANT(ncclCommRevoke(comm, 0) == ncclInvalidArgument && ncclCommFinalize(comm) == ncclInvalidArgument);
+  CHECK(ncclCommGetAsyncError(comm, &result));
+  CHECK(result);
+  WANT(ncclAllReduce(memory, memory, 1, 7, 0, comm, ranks[0].stream) == ncclInvalidUsage);
+  WANT(strstr(ncclGetLastError(comm), "ncclCommRevoke") != NULL);
+  CHECK(ncclCommSplit(comm, 0, 0, &comms[0], NULL));
+  CHECK(sum(comms, (float)(world * (world + 1) / 2)));
+  destroy(comms);
+  if (ranks[0].rank != world - 1 && world > 1) {
+    CHECK(ncclCommShrink(comm, (int[]){world - 1}, 1, &comms[0], NULL, 0));
+    CHECK(sum(comms, (float)(world * (world - 1) / 2)));
+    destroy(comms);
+  }
+  CHECK(ncclCommDestroy(comm));
+  device_free(memory);
+}
+
 /* Ranks that call differently are told, not left to hang. */
 static void mismatch(ncclUniqueId id) {
   ncclComm_t comm;
@@ -259,6 +291,7 @@ int main(int argc, char **argv) {
   if (!threads) {
     aborts(exchange_id(ranks[0].rank, 2));
     mismatch(exchange_id(ranks[0].rank, 3));
+    revokes(exchange_id(ranks[0].rank, 4));
   }
   all(comms);
   for (int l = 0; l < here; l++)
