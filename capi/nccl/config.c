@@ -49,8 +49,19 @@ ncclResult_t nc_read_config(const ncclConfig_t *given, ncclConfig_t *config, con
   memcpy(config, given, given->size < sizeof *config ? given->size : sizeof *config);
   if (config->blocking != NC_UNDEF_INT && config->blocking != 0 && config->blocking != 1)
     return nc_fail(NULL, ncclInvalidArgument, "%s: config.blocking is %d; want 0 or 1", function, config->blocking);
-  if (config->maxCTAs != NC_UNDEF_INT && config->maxCTAs < 1)
-    return nc_fail(NULL, ncclInvalidArgument, "%s: config.maxCTAs is %d; want 1 or more", function, config->maxCTAs);
+  const struct {
+    const char *name;
+    int value, least, most;
+  } ranges[] = {
+      {"maxCTAs", config->maxCTAs, 1, INT32_MAX},
+      {"minCTAs", config->minCTAs, 1, config->maxCTAs == NC_UNDEF_INT ? INT32_MAX : config->maxCTAs},
+      {"cgaClusterSize", config->cgaClusterSize, 0, INT32_MAX},
+      {"splitShare", config->splitShare, 0, 1},
+  };
+  for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
+    if (ranges[i].value != NC_UNDEF_INT && (ranges[i].value < ranges[i].least || ranges[i].value > ranges[i].most))
+      return nc_fail(NULL, ncclInvalidArgument, "%s: config.%s is %d; want %d to %d", function, ranges[i].name,
+                     ranges[i].value, ranges[i].least, ranges[i].most);
   return ncclSuccess;
 }
 

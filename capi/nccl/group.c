@@ -346,5 +346,8 @@ ncclResult_t nc_GroupSimulateEnd(ncclSimInfo_t *info) {
   if (--mine.depth > 0)
     return ncclSuccess;
   (void)close_group(false);
+  if (info != NULL && info->magic != NC_SIM_INFO_MAGIC)
+    return nc_fail(NULL, ncclInvalidArgument, "ncclGroupSimulateEnd: simInfo.magic is %#x; start from "
+                   "NCCL_SIM_INFO_INITIALIZER", info->magic);
   return nc_fail(NULL, ncclInvalidUsage, "ncclGroupSimulateEnd: Shunt has no estimate of a group; nothing was run");
 }

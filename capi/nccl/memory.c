@@ -114,8 +114,10 @@ ncclResult_t nc_CommWindowRegister(ncclComm_t comm, void *memory, size_t size, n
 ncclResult_t nc_CommWindowDeregister(ncclComm_t comm, ncclWindow_t handle) {
   if (!nc_is_ready(comm))
     return nc_reject(comm, "ncclCommWindowDeregister");
+  if (handle == NULL) /* as ncclCommWindowRegister gives for memory that NCCL cannot register */
+    return ncclSuccess;
   pthread_mutex_lock(&lock);
-  struct window **at = find(handle), *w = handle == NULL ? NULL : *at;
+  struct window **at = find(handle), *w = *at;
   if (w != NULL && w->comm == comm)
     *at = w->next;
   else

@@ -1,6 +1,6 @@
 /*
  * ops.c: ncclRedOpCreatePreMulSum. An operation is a number: those of Shunt, then places in a list of the
- * communicator's.
+ * communicator's, which have other numbers in each communicator, so that one is not taken for another's.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -8,6 +8,8 @@
 
 #include "memory.h"
 #include "real.h"
+
+enum { MOST_OPS = (INT32_MAX - NC_BUILTIN_OPS) / NC_COMMUNICATORS / 8 * 8 };
 
 /* widen is a float of fewer bits, with so many of exponent and fraction, as a double. The largest exponent is that of
  * infinity and NaN; in float8_e4m3, which has no infinity, only its largest fraction is NaN. */
@@ -118,10 +120,10 @@ ncclResult_t nc_RedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataType
   while (at < comm->op_count && comm->ops[at].used)
     at++;
   if (at == comm->op_count) {
-    struct nc_op *grown = realloc(comm->ops, (size_t)(at + 8) * sizeof *grown);
+    struct nc_op *grown = at < MOST_OPS ? realloc(comm->ops, (size_t)(at + 8) * sizeof *grown) : NULL;
     if (grown == NULL) {
       pthread_mutex_unlock(&comm->lock);
-      return nc_fail(comm, ncclSystemError, "%s: no memory", name);
+      return nc_fail(comm, ncclSystemError, "%s: no memory for %d operations", name, at + 1);
     }
     memset(grown + at, 0, 8 * sizeof *grown);
     comm->ops = grown;
@@ -129,14 +131,16 @@ ncclResult_t nc_RedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataType
   }
   comm->ops[at] = made;
   pthread_mutex_unlock(&comm->lock);
-  *op = NC_BUILTIN_OPS + at;
+  *op = NC_BUILTIN_OPS + at * NC_COMMUNICATORS + (int)(comm - nc_comms);
   return ncclSuccess;
 }
 
 /* look is the operation's place, with its communicator locked; NULL if there is none. */
 static struct nc_op *look(ncclComm_t comm, ncclRedOp_t op) {
-  int at = op - NC_BUILTIN_OPS;
-  return op >= NC_BUILTIN_OPS && at < comm->op_count && comm->ops[at].used ? &comm->ops[at] : NULL;
+  if (op < NC_BUILTIN_OPS || (op - NC_BUILTIN_OPS) % NC_COMMUNICATORS != comm - nc_comms)
+    return NULL;
+  int at = (op - NC_BUILTIN_OPS) / NC_COMMUNICATORS;
+  return at < comm->op_count && comm->ops[at].used ? &comm->ops[at] : NULL;
 }
 
 ncclResult_t nc_RedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {

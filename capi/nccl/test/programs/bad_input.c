@@ -37,6 +37,18 @@ static void communicators(ncclUniqueId id) {
   config.size = sizeof config;
   config.blocking = 2;
   REJECTED(ncclCommInitRankConfig(&other, 1, id, 0, &config), ncclInvalidArgument, "config.blocking");
+  config.blocking = config.cgaClusterSize = config.splitShare = NC_UNDEF_INT;
+  config.minCTAs = 3;
+  config.maxCTAs = 2;
+  REJECTED(ncclCommSplit(comm, 0, 0, &other, &config), ncclInvalidArgument, "config.minCTAs is 3; want 1 to 2");
+  config.maxCTAs = 0;
+  REJECTED(ncclCommSplit(comm, 0, 0, &other, &config), ncclInvalidArgument, "config.maxCTAs");
+  config.minCTAs = config.maxCTAs = NC_UNDEF_INT;
+  config.cgaClusterSize = -1;
+  REJECTED(ncclCommSplit(comm, 0, 0, &other, &config), ncclInvalidArgument, "config.cgaClusterSize");
+  config.cgaClusterSize = 4;
+  config.splitShare = 2;
+  REJECTED(ncclCommSplit(comm, 0, 0, &other, &config), ncclInvalidArgument, "config.splitShare is 2; want 0 to 1");
   REJECTED(ncclCommInitRankScalable(&other, 1, 0, 0, &id, NULL), ncclInvalidArgument, "nId is 0");
   REJECTED(ncclCommInitRankScalable(&other, 1, 0, 1, NULL, NULL), ncclInvalidArgument, "id is NULL");
   REJECTED(ncclCommInitAll(NULL, 1, NULL), ncclInvalidArgument, "ncclCommInitAll");
@@ -48,7 +60,8 @@ static void communicators(ncclUniqueId id) {
   REJECTED(ncclCommShrink(comm, excluded, 1, &other, NULL, 0), ncclInvalidArgument, "excludes itself");
   REJECTED(ncclCommShrink(comm, excluded + 1, 1, &other, NULL, 0), ncclInvalidArgument, "excluded rank 5");
   REJECTED(ncclCommShrink(comm, NULL, 1, &other, NULL, 0), ncclInvalidArgument, "list");
-  REJECTED(ncclCommShrink(comm, excluded, 0, &other, NULL, 6), ncclInvalidArgument, "flags");
+  REJECTED(ncclCommShrink(comm, excluded, 0, &other, NULL, 0), ncclInvalidArgument, "list of 0");
+  REJECTED(ncclCommShrink(comm, excluded + 1, 1, &other, NULL, 6), ncclInvalidArgument, "flags 0x6");
   REJECTED(ncclCommCount((ncclComm_t)(void *)stranger, &excluded[0]), ncclInvalidArgument, "not a communicator");
   REJECTED(ncclCommCount((ncclComm_t)((char *)comm + 1), &excluded[0]), ncclInvalidArgument, "not a communicator");
   REJECTED(ncclCommCount(comm, NULL), ncclInvalidArgument, "count is NULL");
@@ -56,6 +69,8 @@ static void communicators(ncclUniqueId id) {
   REJECTED(ncclCommDestroy((ncclComm_t)(void *)stranger), ncclInvalidArgument, "not a communicator");
   REJECTED(ncclCommRevoke(comm, 1), ncclInvalidArgument, "revokeFlags");
   CHECK(ncclCommDestroy(NULL));
+  CHECK(ncclCommRevoke(NULL, 0));
+  CHECK(ncclCommWindowDeregister(comm, NULL));
 }
 
 static void calls(void) {
@@ -86,12 +101,24 @@ static void calls(void) {
   CHECK(ncclRedOpDestroy(op, comm));
   REJECTED(ncclRedOpDestroy(op, comm), ncclInvalidArgument, "no operation");
   REJECTED(ncclAllReduce(memory, memory, 1, 8, op, comm, NULL), ncclInvalidArgument, "unknown");
+  ncclComm_t other;
+  ncclRedOp_t theirs;
+  CHECK(ncclCommSplit(comm, 0, 0, &other, NULL));
+  CHECK(ncclRedOpCreatePreMulSum(&op, &scalar, 8, 1, comm));
+  CHECK(ncclRedOpCreatePreMulSum(&theirs, &scalar, 8, 1, other));
+  REJECTED(ncclAllReduce(memory, memory, 1, 8, theirs, comm, NULL), ncclInvalidArgument, "unknown");
+  REJECTED(ncclRedOpDestroy(op, other), ncclInvalidArgument, "no operation");
+  CHECK(ncclAllReduce(memory, memory, 1, 8, theirs, other, NULL));
+  CHECK(ncclRedOpDestroy(op, comm));
+  CHECK(ncclCommDestroy(other));
   REJECTED(ncclCommRegister(comm, NULL, 8, &handle), ncclInvalidArgument, "buff");
   REJECTED(ncclCommWindowRegister(comm, memory, 0, &window, 0), ncclInvalidArgument, "size 0");
   REJECTED(ncclCommWindowDeregister(comm, (ncclWindow_t)(void *)memory), ncclInvalidArgument, "no such window");
   REJECTED(ncclMemAlloc(NULL, 8), ncclInvalidArgument, "ptr is NULL");
   REJECTED(ncclGroupEnd(), ncclInvalidUsage, "no open group");
   REJECTED(ncclGroupSimulateEnd(NULL), ncclInvalidUsage, "no open group");
+  CHECK(ncclGroupStart());
+  REJECTED(ncclGroupSimulateEnd(&(ncclSimInfo_t){.magic = 7}), ncclInvalidArgument, "simInfo.magic is 0x7");
   /* What needs nothing succeeds. */
   CHECK(ncclMemAlloc(&handle, 0));
   CHECK(ncclMemFree(handle));
@@ -188,6 +215,9 @@ int main(int argc, char **argv) {
   calls();
   odd_factors();
   destroyed_in_group();
+  CHECK(ncclCommFinalize(comm));
+  REJECTED(ncclCommFinalize(comm), ncclInvalidArgument, "finalized");
+  REJECTED(ncclCommRevoke(comm, 0), ncclInvalidArgument, "finalized");
   CHECK(ncclCommDestroy(comm));
   puts("ok");
   return 0;

@@ -119,7 +119,7 @@ static void unsupported(void) {
 
 static void listed(void) {
   float value = 1, got = 0;
-  ncclRedOp_t op;
+  ncclRedOp_t ops[MOST];
   ncclWindow_t window = NULL;
   WANT(logged("ncclCommInitRank ") == here);
   log_of_fake[0] = 0;
@@ -128,8 +128,8 @@ static void listed(void) {
     CHECK(ncclAllReduce(&value, &got, 1, 7, 0, comm, NULL));
     CHECK(ncclAllReduceConfig(&value, &got, 1, 7, 0, comm, NULL, NULL));
     CHECK(ncclRecv(&got, 1, 7, ranks[l].rank, comm, NULL)); /* given with ncclSend */
-    CHECK(ncclRedOpCreatePreMulSum(&op, &value, 7, NC_SCALAR_HOST, comm));
-    CHECK(ncclAllReduce(&value, &got, 1, 7, op, comm, NULL));
+    CHECK(ncclRedOpCreatePreMulSum(&ops[l], &value, 7, NC_SCALAR_HOST, comm));
+    CHECK(ncclAllReduce(&value, &got, 1, 7, ops[l], comm, NULL));
     CHECK(ncclWinGetUserPtr(comm, window, (void **)&window));
   }
   WANT(logged("ncclAllReduce ") == 2 * here && logged("ncclAllReduceConfig") == here && logged("ncclRecv") == here);
@@ -137,7 +137,7 @@ static void listed(void) {
   WANT(got == 0); /* the stand-in moves nothing */
   CHECK(ncclGroupStart());
   for (int l = 0; l < here; l++)
-    CHECK(ncclReduce(&value, &got, 1, 7, op, 0, ranks[l].comm, NULL));
+    CHECK(ncclReduce(&value, &got, 1, 7, ops[l], 0, ranks[l].comm, NULL));
   CHECK(ncclGroupEnd());
   WANT(ranks[0].rank != 0 || got == (float)world); /* by Shunt, with the same operation */
   WANT(logged("ncclReduce ") == 0);
