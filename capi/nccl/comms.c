@@ -155,7 +155,7 @@ ncclResult_t nc_CommGetAsyncError(ncclComm_t comm, ncclResult_t *async_error) {
     nc_settle(comm); /* a moment: whoever waits for the parent of a split goes on to use the child */
   if (comm->shunt == NULL)
     return ncclSuccess;
-  if (atomic_load(&comm->revoked)) /* all there is to tell */
+  if (atomic_load(&comm->revoked) || atomic_load(&comm->settled)) /* all there is to tell */
     return ncclSuccess;
   shunt_status failure = SHUNT_OK, status = nc_shunt.get_async_error_(comm->shunt, &failure);
   if (status != SHUNT_OK)

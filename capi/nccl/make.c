@@ -278,6 +278,9 @@ static ncclResult_t shrink(struct nc_job *job) {
   shunt_status status = nc_shunt.subset_(job->parent->shunt, job->ranks, job->count, &made);
   free(job->ranks);
   job->ranks = NULL;
+  shunt_status failure = SHUNT_OK;
+  if (status == SHUNT_OK && nc_shunt.get_async_error_(job->parent->shunt, &failure) == SHUNT_OK && failure != SHUNT_OK)
+    atomic_store(&job->parent->settled, true); /* programs wait for the parent, and take a failure for the shrink's */
   return derived(job, status, made);
 }
 

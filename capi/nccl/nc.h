@@ -44,6 +44,7 @@ struct ncclComm {
   int rank, world, device;
   bool blocking;
   atomic_bool revoked;
+  atomic_bool settled; /* it has failed, and the program has gone on with a shrink */
   int32_t cancel;          /* ends its initialization when set */
   int32_t cancel_children; /* ends what is being made of it when set */
   ncclResult_t result;

@@ -255,6 +255,31 @@ static void revokes(ncclUniqueId id) {
   device_free(memory);
 }
 
+/* The last rank fails; the others shrink the communicator, and see by its state that the new one is there. */
+static void shrinks_failed(ncclUniqueId id) {
+  ncclComm_t comm, comms[MOST];
+  ncclResult_t result = ncclSuccess;
+  ncclConfig_t config = {.size = offsetof(ncclConfig_t, netName), .magic = NC_MAGIC, .blocking = 0,
+                         .cgaClusterSize = NC_UNDEF_INT, .minCTAs = NC_UNDEF_INT, .maxCTAs = NC_UNDEF_INT};
+  CHECK(ncclCommInitRank(&comm, world, id, ranks[0].rank));
+  if (ranks[0].rank == world - 1) {
+    CHECK(ncclCommAbort(comm));
+    return;
+  }
+  while (result == ncclSuccess)
+    CHECK(ncclCommGetAsyncError(comm, &result));
+  WANT(result == ncclRemoteError);
+  WANT(ncclCommShrink(comm, (int[]){world - 1}, 1, &comms[0], &config, NC_SHRINK_ABORT) == ncclInProgress);
+  do
+    CHECK(ncclCommGetAsyncError(comm, &result));
+  while (result == ncclInProgress);
+  CHECK(result);
+  CHECK(sum(comms, (float)(world * (world - 1) / 2)));
+  destroy(comms);
+  CHECK(ncclCommFinalize(comm));
+  CHECK(ncclCommDestroy(comm));
+}
+
 /* Ranks that call differently are told, not left to hang. */
 static void mismatch(ncclUniqueId id) {
   ncclComm_t comm;
@@ -292,6 +317,8 @@ int main(int argc, char **argv) {
     aborts(exchange_id(ranks[0].rank, 2));
     mismatch(exchange_id(ranks[0].rank, 3));
     revokes(exchange_id(ranks[0].rank, 4));
+    if (world > 1)
+      shrinks_failed(exchange_id(ranks[0].rank, 5));
   }
   all(comms);
   for (int l = 0; l < here; l++)
