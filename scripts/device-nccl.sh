@@ -39,7 +39,7 @@ step() {
 
 build() {
   local name
-  for name in matrix lifecycle; do
+  for name in matrix lifecycle groups; do
     cc -std=gnu11 -O1 -g -Wno-unused-function -Icapi/nccl -I"$programs" -o "$OUT/$name" "$programs/$name.c" "$library" \
       -Wl,-rpath,"$(dirname "$library")" -ldl -lm -lpthread || return 1
   done
@@ -98,8 +98,10 @@ for part in "${@:-build matrix lifecycle torch jax cupy}"; do
         [ -n "$shared" ] \
           || SHUNT_NCCL_FORWARD=all MATRIX_LARGEST=3 step matrix-over-nccl 20 "$OUT/matrix" thread "$gpus" ;;
       lifecycle)
-        step lifecycle-thread 10 "$OUT/lifecycle" thread "$gpus"
-        step lifecycle-processes 15 bash -c 'processes lifecycle' ;;
+        for program in lifecycle groups; do
+          step "$program-thread" 10 "$OUT/$program" thread "$gpus"
+          step "$program-processes" 15 bash -c "processes $program"
+        done ;;
       torch)
         step torch-shunt 25 bash -c preloaded
         [ -z "$shared" ] || continue
