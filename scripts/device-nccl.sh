@@ -93,8 +93,8 @@ for part in "${@:-build matrix lifecycle torch jax cupy}"; do
     case $name in
       build) step build 10 bash -c build ;;
       matrix)
-        step matrix-thread 20 "$OUT/matrix" thread "$gpus"
-        step matrix-processes 20 bash -c 'processes matrix'
+        step matrix-thread 40 "$OUT/matrix" thread "$gpus"
+        step matrix-processes 40 bash -c 'processes matrix'
         [ -n "$shared" ] \
           || SHUNT_NCCL_FORWARD=all MATRIX_LARGEST=3 step matrix-over-nccl 20 "$OUT/matrix" thread "$gpus" ;;
       lifecycle)

@@ -5,6 +5,7 @@ tensor back when it goes.
 """
 
 import ctypes
+import sys
 from typing import Any, NamedTuple
 
 from ._tables import DType, InvalidArgumentError, UnsupportedError
@@ -111,6 +112,12 @@ def _lend(obj: Any, cuda: bool) -> Any:
             raise err
 
 
+def _is_of_jax(obj: Any) -> bool:
+    """Whether nobody may write to obj though its capsule does not say so."""
+    array = getattr(sys.modules.get("jax"), "Array", None)
+    return isinstance(array, type) and isinstance(obj, array)
+
+
 def borrow(obj: Any, what: str, cuda: bool = False) -> Lent:
     """The tensor behind obj.__dlpack__, which must be contiguous, and in host
     memory, or a GPU's with cuda. Nothing waits for the producer's stream; where the
@@ -152,7 +159,7 @@ def borrow(obj: Any, what: str, cuda: bool = False) -> Lent:
         itemsize=bits // 8,
         dtype=_DTYPES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None,
         format=f"DLPack type {tensor.code}, {tensor.bits} bits",
-        readonly=bool(flags & _READ_ONLY),
+        readonly=bool(flags & _READ_ONLY) or _is_of_jax(obj),
         capsule=capsule,
         dimensions=tensor.ndim,
         gpu=tensor.device_id if tensor.device_type == CUDA_DEVICES[0] else None,  # managed memory is of all

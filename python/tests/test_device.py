@@ -380,7 +380,7 @@ class OfDLPack:
         return new(ctypes.addressof(self.tensor), b"dltensor", None)
 
 
-def test_dlpack():
+def test_dlpack(monkeypatch):
     tensor = OfDLPack()
     memory = describe(tensor)
     assert (memory.address, memory.count, memory.dtype, memory.stream) == (0x7F0000003010, 6, DType.FLOAT32, None)
@@ -389,6 +389,12 @@ def test_dlpack():
     assert describe(tensor).address == 0x7F0000003010 and tensor.asked == 1, "as jax, which knows streams alone"
     with pytest.raises(shunt.InvalidArgumentError, match="cannot be lent through DLPack: invalid handle -1"):
         describe(OfDLPack(refused=[-1, 1]))
+    monkeypatch.setitem(sys.modules, "jax", types.SimpleNamespace(Array=OfDLPack))
+    with pytest.raises(shunt.InvalidArgumentError, match="OfDLPack is read-only"):  # though its capsule does not say so
+        describe(tensor)
+    assert describe(tensor, writable=False).address == 0x7F0000003010
+    monkeypatch.delitem(sys.modules, "jax")
+    assert describe(tensor).count == 6
     with pytest.raises(shunt.InvalidArgumentError, match="not contiguous"):
         describe(OfDLPack(strides=(1, 2)))
     with pytest.raises(shunt.UnsupportedError, match="lies in host memory"):

@@ -118,6 +118,19 @@ def loops():
     return 20
 
 
+def processes():
+    """What JAX's processes do together outside of programs of their own."""
+    if WORLD == 1:
+        return 0
+    from jax.experimental import multihost_utils as multi
+    every = np.asarray(multi.process_allgather(np.full(5, RANK)))
+    assert np.array_equal(every, np.arange(WORLD)[:, None] * np.ones(5)), every
+    told = np.asarray(multi.broadcast_one_to_all(np.arange(7) + RANK))
+    assert np.array_equal(told, np.arange(7)), told
+    multi.sync_global_devices("the end")
+    return 3
+
+
 def several():
     """Collectives that do not depend on each other, which XLA starts at once."""
     n = jax.device_count()
@@ -192,7 +205,7 @@ def groups():
 def timed():
     n = jax.device_count()
     mesh = mesh_of(n)
-    for k in (1 << 10, 1 << 20, 1 << 24):
+    for k in (1 << 10, 1 << 14, 1 << 18, 1 << 20, 1 << 22, 1 << 24):
         x = put(mesh, values((n, k), np.float32, k), P("x"))
         g = mapped(mesh, lambda v: lax.fori_loop(0, 50, lambda i, c: lax.psum(c, "x") * 0.5, v), P("x"), P("x"))
         g(x).block_until_ready()
@@ -203,12 +216,12 @@ def timed():
             took.append((time.perf_counter() - t) / 50 * 1e6)
         if RANK == 0:
             print(f"psum of {k * 4} bytes in a loop: {sorted(took)[3]:.1f} us", flush=True)
-    return 3
+    return 6
 
 
 def main():
     join()
-    parts = {f.__name__: f for f in (collectives, other_dtypes, loops, several, train, groups, timed)}
+    parts = {f.__name__: f for f in (collectives, other_dtypes, loops, several, processes, train, groups, timed)}
     for name in sys.argv[1:] or parts:
         t = time.monotonic()
         cases = parts[name]()
