@@ -104,6 +104,7 @@ type Outcome struct {
 	Rank    int
 	Payload []byte
 	Error   string        // "" when the rank succeeded
+	Silent  bool          // it gave no answer, which Error says
 	Time    time.Duration // as the rank measured it; 0 when it did not answer
 	Stderr  string        // tail of what it wrote during the case; only when the case failed
 }
@@ -120,10 +121,12 @@ type Result struct {
 func (r *Result) Err() error {
 	failed := false
 	var b strings.Builder
-	for _, o := range r.Outcomes {
-		if o.Error != "" {
-			failed = true
-			fmt.Fprintf(&b, "rank %d: %s\n", o.Rank, o.Error)
+	for _, silent := range []bool{false, true} { // what others wait for says more than that they do
+		for _, o := range r.Outcomes {
+			if o.Error != "" && o.Silent == silent {
+				failed = true
+				fmt.Fprintf(&b, "rank %d: %s\n", o.Rank, o.Error)
+			}
 		}
 	}
 	if !failed {
@@ -269,7 +272,7 @@ func (p *Pool) runCase(ctx context.Context, c Case) (*Result, error) {
 		}
 		for rank := range pending {
 			p.workers[rank].dump() // its goroutines' stacks go to the tail
-			result.Outcomes[rank].Error = cause
+			result.Outcomes[rank].Error, result.Outcomes[rank].Silent = cause, true
 		}
 	}
 	cancel()
