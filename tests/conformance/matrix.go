@@ -12,17 +12,17 @@ import (
 // two and their neighbours, around every boundary of slots and chunks, and
 // large ones. Large ones are cut so that a rank's message stays below
 // maxMessage.
-var counts = []int64{0, 1, 3, 7, 31, 32, 33, 127, 129, 511, 513, 1023, 1024, 1025, 4095, 4097, 16383, 16385, 65535,
-	65537, 131071, 262145, 524287, 1048577}
+var counts = []int64{0, 1, 3, 7, 31, 32, 33, 127, 129, 511, 513, 1023, 1024, 1025, 4095, 4097, 16383, 16384, 16385,
+	65535, 65537, 131071, 262144, 262145, 524287, 1048577}
 
-// shortCounts is the subset of a short run.
-var shortCounts = []int64{0, 1, 7, 33, 513, 1025, 4097, 16385, 65537, 262145}
+// shortCounts is the subset of a short run: some are whole vectors, as most messages of programs are.
+var shortCounts = []int64{0, 1, 7, 32, 513, 1024, 4097, 16384, 65537, 262144}
 
 const maxMessage = 4<<20 + 64
 
-// largeCounts are further sizes of a full run on devices, which are fast
-// enough, for algorithms that serve nothing smaller. They count in the product
-// of sizes alone.
+// largeCounts are further sizes of a full run, for algorithms that serve nothing smaller:
+// on devices, which are fast enough, and on host memory in a world of two. They count in
+// the product of sizes alone.
 var largeCounts = []int64{2097153, 9437191}
 
 const maxLargeMessage = 40 << 20
@@ -49,7 +49,7 @@ func (o *offer) serves(bytes int64) bool {
 }
 
 // probes returns the message sizes that a matrix can have.
-func probes(memory plugin.MemoryKind) []int64 {
+func probes() []int64 {
 	var list []int64
 	add := func(counts []int64, most int64) {
 		for _, n := range counts {
@@ -61,9 +61,7 @@ func probes(memory plugin.MemoryKind) []int64 {
 		}
 	}
 	add(counts, maxMessage)
-	if memory == plugin.MemoryKindCuda {
-		add(largeCounts, maxLargeMessage)
-	}
+	add(largeCounts, maxLargeMessage)
 	slices.Sort(list)
 	return slices.Compact(list)
 }
@@ -80,7 +78,8 @@ type matrix struct {
 	names  map[string]bool
 	kinds  map[string]bool // short: what some case is of already
 
-	reducing bool // the product of reductions is being added
+	reducing bool   // the product of reductions is being added
+	wanted   Family // while it is: the one that a short run has of this collective, dtype and op
 }
 
 // cases returns the cases of a world: for every collective all pairs of all
@@ -106,7 +105,7 @@ func cases(world int, short bool, axes []Axis, offers []offer, dtypes []plugin.D
 
 // algorithms returns the choices for a collective: the selector's own first.
 func (m *matrix) algorithms(collective plugin.Collective) []offer {
-	list := []offer{{Collective: collective, Bytes: probes(m.memory())}}
+	list := []offer{{Collective: collective, Bytes: probes()}}
 	for _, o := range m.offers {
 		if o.Collective == collective {
 			o.set = len(list)
@@ -173,7 +172,7 @@ func (m *matrix) shortHas(c *Case) bool {
 	}
 	if m.reducing { // there are most of these, and an element is reduced alike in whatever world
 		share *= 3
-		if pair := fmt.Sprint(c.Collective, c.DType, c.Op); !m.kinds[pair] {
+		if pair := fmt.Sprint(c.Collective, c.DType, c.Op); c.Family == m.wanted && !m.kinds[pair] {
 			m.kinds[pair] = true
 			return true
 		}
@@ -190,8 +189,8 @@ func (m *matrix) shortHas(c *Case) bool {
 	if c.Collective == plugin.Barrier {
 		kind += string(c.Axis) // it has little else
 	}
-	if m.world <= smallWorld && isLate(c.Scenario) {
-		kind += fmt.Sprint(" set ", c.Set) // what delays find may be wrong in one algorithm alone
+	if s := scenarioNamed(c.Scenario); s != nil && m.world <= smallWorld && (isLate(s.name) || s.briefly()) {
+		kind += fmt.Sprint(" set ", c.Set) // what they find may be wrong in one algorithm alone
 	}
 	if m.kinds[kind] && hash(c.Seed)%share != 0 {
 		return false
@@ -280,6 +279,8 @@ func (m *matrix) reductions(collective plugin.Collective) {
 	for _, algorithm := range m.algorithms(collective) {
 		for i, d := range m.dtypes {
 			for j, op := range plugin.Ops() {
+				// Others in other worlds and of other collectives, so that a short run has all of dtype and op.
+				m.wanted = Families()[(i+j+m.world+int(collective))%len(Families())]
 				for k, family := range Families() {
 					for _, n := range m.fitting(algorithm, d, 37, 4099) {
 						if n*d.Bytes() > maxMessage && (i+j+k)%3 != 0 {
@@ -325,7 +326,7 @@ func (m *matrix) sizes(collective plugin.Collective) {
 		return
 	}
 	sizes, most := m.counts(), int64(maxMessage)
-	if m.memory() == plugin.MemoryKindCuda && !m.short {
+	if (m.memory() == plugin.MemoryKindCuda || m.world == 2) && !m.short {
 		sizes, most = slices.Concat(sizes, largeCounts), maxLargeMessage
 	}
 	for a, algorithm := range m.algorithms(collective) {
@@ -418,7 +419,7 @@ func (m *matrix) scenarios() {
 				continue
 			}
 			for i, n := range s.counts {
-				if m.short && i >= 2 {
+				if m.short && (i >= 2 || s.briefly() && m.world > smallWorld) {
 					break
 				}
 				for _, d := range m.of(&s) {

@@ -212,7 +212,7 @@ func (r *runner) world(ctx context.Context, world int) (err error) {
 	}
 	r.offers, r.report.Info = answer.Offers, answer.Info
 	for _, b := range answer.Broken {
-		r.report.Results = append(r.report.Results, CaseResult{Name: fmt.Sprintf("supports/w%d/%s", world, b.Request),
+		r.report.Results = append(r.report.Results, CaseResult{Name: fmt.Sprintf("%s/w%d/%s", b.Method, world, b.Request),
 			Outcome: Failed, Detail: b.Detail})
 		if r.enough() {
 			return nil
@@ -296,7 +296,7 @@ func (r *runner) setup() (string, [][]byte, error) {
 		ID: "file://" + filepath.Join(r.dir, fmt.Sprintf("rendezvous-%d", r.opened)),
 	}
 	if r.offers == nil {
-		request.Probes = probes(r.cfg.Memory)
+		request.Probes = probes()
 	}
 	payload, err := json.Marshal(request)
 	return handlerOpen, [][]byte{payload}, err
@@ -354,6 +354,9 @@ func (r *runner) runCase(ctx context.Context, c *Case) (_ CaseResult, poolErr bo
 	out.Time = result.Time
 	if err := result.Err(); err != nil {
 		out.Outcome, out.Detail = Failed, err.Error()+"\n"+r.repetition(c)
+		if s := scenarioNamed(c.Scenario); s != nil {
+			out.Detail = fmt.Sprintf("%s: %s\n", s.name, s.doc) + out.Detail
+		}
 		return out, false
 	}
 	out.judge(result.Outcomes)

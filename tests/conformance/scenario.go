@@ -103,6 +103,13 @@ var scenarioList = []scenario{
 	{"get", "gets read what the peer's part holds", []int64{1, 4097, 262145}, someTypes, false, 8, eagerly, getWindow},
 	{"window_exchange", "every rank puts to every rank, several windows open", []int64{7, 4097}, someTypes, false, 8,
 		eagerly, windowExchange},
+	{"page_end", "memory whose last byte, or first, is beside an address that nobody may touch", []int64{7, 4099},
+		someBytes, true, 1, onHost, pageEnd},
+	{"far_blocks", "a block lies 4 GiB behind the others", []int64{5, 4099}, someFloats, true, 1, onHost, farBlocks},
+	{"lives", "communicators and windows are made, used and closed, and nothing of them stays", []int64{33}, someFloats,
+		false, 24, onHost, lives},
+	{"mistakes", "a rank calls something else than the others: no call succeeds that needs it", []int64{4098}, someFloats,
+		false, 1, onHost, mistakes},
 	{"late_rank", "one rank at a time is late between the steps of every collective, empty ones among them",
 		[]int64{9, 5003, 40009}, someFloats, true, 1, onHost, lateRank},
 	{"late_large", "the same with messages of many pieces", []int64{400009}, someFloats, true, 1, onHost, lateLarge},
@@ -126,6 +133,12 @@ var scenarioList = []scenario{
 		true, 12, onDevices, twoGraphs},
 	{"graph_lives", "graphs and their communicator end in either order, and nothing stays", []int64{4097, 16385},
 		someBytes, false, 4, onDevices, graphLives},
+}
+
+// briefly says whether a scenario is one that small worlds alone have in a short run: what it finds is wrong in every
+// world.
+func (s *scenario) briefly() bool {
+	return slices.Contains([]string{"page_end", "far_blocks", "lives", "mistakes"}, s.name)
 }
 
 func scenarioNamed(name string) *scenario {

@@ -36,11 +36,7 @@ func abortedCall(ctx context.Context, s *stage) error {
 			err = s.run(round, s.comm, c)
 		}
 		if err != nil {
-			err = fmt.Errorf("round %d: %w", round, err)
-			for _, comm := range s.rank.comms { // the others do not wait for this rank's next call
-				comm.Abort(err.Error())
-			}
-			return err
+			return fmt.Errorf("round %d: %w", round, err)
 		}
 	}
 	return nil

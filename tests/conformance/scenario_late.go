@@ -16,8 +16,8 @@ import (
 // lets them do neither. See executor.Delays for how long a delay lasts: until
 // everybody else waits, as they do in a good transport soon.
 
-// under runs body with delays, which it names if body fails. A rank that fails aborts,
-// so that nobody waits for it; what a transport cannot do at all is no failure.
+// under runs body with delays, which it names if body fails. What a transport cannot do at
+// all is no failure.
 func (s *stage) under(d executor.Delays, body func() error) error {
 	text := d.String()
 	if err := s.delay(text); err != nil {
@@ -27,11 +27,7 @@ func (s *stage) under(d executor.Delays, body func() error) error {
 	if err == nil || plugin.CodeOf(err) == plugin.Unsupported {
 		return errors.Join(err, s.delay(""))
 	}
-	err = fmt.Errorf("with SHUNT_DELAYS=%s: %w", text, err)
-	for _, comm := range s.rank.comms {
-		comm.Abort(err.Error())
-	}
-	return err
+	return fmt.Errorf("with SHUNT_DELAYS=%s: %w", text, err)
 }
 
 func (s *stage) delay(text string) error {

@@ -3,14 +3,17 @@ package conformance
 import (
 	"context"
 	"fmt"
+	"math"
 	"reflect"
+	"strings"
 
 	"github.com/shunt-ccl/shunt/host/carrier"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// broken is an answer to Supports that breaks the contract.
+// broken is an answer to Supports, or to Open, that breaks the contract.
 type broken struct {
+	Method  string
 	Request string
 	Detail  string
 }
@@ -28,7 +31,7 @@ func brokenAnswers(ctx context.Context, l *carrier.Loaded, world int, memory plu
 			if detail == "" {
 				continue
 			}
-			list = append(list, broken{fmt.Sprintf("%s of %s, op %s, world %d, %d hosts, peer_read %v, symmetric %v, device_counts %v",
+			list = append(list, broken{"supports", fmt.Sprintf("%s of %s, op %s, world %d, %d hosts, peer_read %v, symmetric %v, device_counts %v",
 				req.Collective, req.DType, req.Op, req.World, req.Hosts, req.PeerRead, req.Symmetric, req.DeviceCounts), detail})
 			if found++; found == most || ctx.Err() != nil {
 				break
@@ -84,4 +87,34 @@ func requests(collective plugin.Collective, features plugin.Feature, world int,
 		}
 	}
 	return list
+}
+
+// acceptedOptions opens an endpoint with an option that no transport has: a name that a user has misspelt must not pass
+// in silence.
+func acceptedOptions(ctx context.Context, l *carrier.Loaded, memory plugin.MemoryKind, device int) []broken {
+	const unknown = "conformance_unknown"
+	config := plugin.OpenConfig{Communicator: math.MaxUint64, World: 1, Memory: memory, Device: -1,
+		Options: map[string]string{unknown: "1"}}
+	if memory == plugin.MemoryKindCuda {
+		config.Device = device
+	}
+	endpoint, err := l.Transport.Open(ctx, config)
+	variable := "SHUNT_" + strings.ToUpper(l.Info.Name+"_"+unknown)
+	switch {
+	case err == nil:
+		return []broken{{"open", "unknown option", fmt.Sprintf("it opens with %s=1, want an error that names %s", variable,
+			unknown) + closing(endpoint)}}
+	case !strings.Contains(err.Error(), unknown):
+		return []broken{{"open", "unknown option", fmt.Sprintf("with %s=1 want an error that names %s, got: %v", variable,
+			unknown, err)}}
+	}
+	return nil
+}
+
+// closing returns what is to be added of an endpoint that cannot be closed either.
+func closing(endpoint plugin.Endpoint) string {
+	if err := endpoint.Close(); err != nil {
+		return fmt.Sprintf("; and its end fails: %v", err)
+	}
+	return ""
 }

@@ -94,7 +94,10 @@ func (c *Case) exactInput(h, common uint64, rank int, index int64) uint64 {
 		}
 	case plugin.OpAvg:
 		if !isFloat(c.DType) {
-			return c.specialInput(h) // a mean of integers is exact by definition
+			if isSigned(c.DType) { // a mean of integers is rounded toward zero
+				return uint64(int64(h%31)-15) & mask(c.DType)
+			}
+			return h % 31
 		}
 		// Ranks deviate from a common value in pairs, so the mean is whole.
 		v = 1
@@ -153,15 +156,7 @@ func (c *Case) roundingInput(h uint64) uint64 {
 // specialInput mixes extreme values in among ordinary ones.
 func (c *Case) specialInput(h uint64) uint64 {
 	if !isFloat(c.DType) {
-		if c.Op == plugin.OpAvg {
-			// Whether a mean wraps before it is divided is not defined; its
-			// rounding toward zero is.
-			if isSigned(c.DType) {
-				return uint64(int64(h%31)-15) & mask(c.DType)
-			}
-			return h % 31
-		}
-		return h & mask(c.DType)
+		return h & mask(c.DType) // sums wrap, also that which a mean divides
 	}
 	largest := map[plugin.DType]float64{plugin.Float32: math.MaxFloat32, plugin.Float64: math.MaxFloat64}[c.DType]
 	smallest := map[plugin.DType]float64{plugin.Float32: math.SmallestNonzeroFloat32,

@@ -158,7 +158,8 @@ func openHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, e
 	}
 	answer := openAnswer{Info: world.Transports()[0].Info}
 	if request.Probes != nil {
-		answer.Broken = brokenAnswers(ctx, world.Transports()[0], w.World, request.Memory)
+		answer.Broken = append(brokenAnswers(ctx, world.Transports()[0], w.World, request.Memory),
+			acceptedOptions(ctx, world.Transports()[0], request.Memory, options.Device)...)
 		if answer.Offers, err = offersOf(r.explainer(world), request.Probes); err != nil {
 			return nil, err
 		}
@@ -254,8 +255,11 @@ func caseHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, e
 			}
 			return json.Marshal(caseAnswer{Skip: err.Error()})
 		}
-		if err != nil {
-			return nil, pool.Fatal(err) // the ranks may be out of step
+		if err != nil { // the ranks may be out of step, and others wait for this one
+			for _, comm := range r.comms {
+				comm.Abort(err.Error())
+			}
+			return nil, pool.Fatal(err)
 		}
 		return json.Marshal(caseAnswer{})
 	}

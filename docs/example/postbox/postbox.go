@@ -48,6 +48,9 @@ func (Transport) Supports(req plugin.Request) plugin.Support {
 // Open makes this rank's memory. It talks to nobody: the host hands the
 // regions to the other ranks.
 func (Transport) Open(_ context.Context, config plugin.OpenConfig) (plugin.Endpoint, error) {
+	for name := range config.Options {
+		return nil, plugin.Errorf(plugin.InvalidArgument, "postbox: unknown option %q; it has none", name)
+	}
 	e := &endpoint{buffers: map[uint32]plugin.Region{}}
 	sizes := []int64{regionPost: postBytes, regionScratch: max(1<<20, int64(config.World)<<17)}
 	roles := []plugin.RegionRole{regionPost: plugin.RegionRolePrivate, regionScratch: plugin.RegionRoleScratch}

@@ -82,6 +82,7 @@ func (e *endpoint) do(ctx context.Context, c *ring.Command) error {
 		}
 	})
 	defer stop()
+	e.leak()
 	switch c.Operation {
 	case opSend, opRecv:
 		rank := int(c.Args[0])
@@ -176,6 +177,9 @@ func (e *endpoint) move(ctx context.Context, p *peer, send bool, at, bytes, tota
 		theirs[i] = int64(binary.LittleEndian.Uint64(h[8*i:]))
 	}
 	switch {
+	case e.is("any_length") && theirs[2] != total:
+		_, err := io.CopyN(io.Discard, p.conn, theirs[1])
+		return e.lost(ctx, p, "receiving from", err)
 	case theirs[0] != tag:
 		return &plugin.Error{Code: plugin.Mismatch, Rank: p.rank,
 			Message: fmt.Sprintf("rank %d sent rank %d a message of another operation than rank %d has called", p.rank,

@@ -68,6 +68,18 @@ static shunt_status poll(void *context, void *request, int32_t stop, shunt_nativ
   return c->status;
 }
 
+static volatile int64_t looked;
+
+// overread is the flaw of that name: it looks at whole lines of the caller's memory.
+static shunt_status overread(void *context, const int64_t *args, uint32_t count, const void *send, void *recv,
+                             void **request, shunt_native_report *report) {
+  int64_t sum = 0;
+  for (int64_t i = 0; send && i < (args[0] + 63) / 64 * 64; i++) sum += ((const char *)send)[i];
+  looked = sum;
+  return SHUNT_OK;
+}
+
+static uintptr_t overreader(void) { return (uintptr_t)overread; }
 static uintptr_t starter(void) { return (uintptr_t)start; }
 static uintptr_t poller(void) { return (uintptr_t)poll; }
 */
@@ -106,6 +118,11 @@ func (n *native) post(b *plugin.Builder, operation int64, args ...plugin.Reg) {
 	}
 	b.Native(plugin.Native{Start: uintptr(C.starter()), Poll: uintptr(C.poller()), Context: uintptr(unsafe.Pointer(o))},
 		args...)
+}
+
+// overread writes the step that reads past the end of send memory.
+func (n *native) overread(b *plugin.Builder, bytes plugin.Reg) {
+	b.Native(plugin.Native{Start: uintptr(C.overreader()), Poll: uintptr(C.poller())}, bytes)
 }
 
 func (n *native) free() {

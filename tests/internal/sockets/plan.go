@@ -72,6 +72,9 @@ func (e *endpoint) Prepare(_ context.Context, req plugin.Request, algorithm stri
 	e.mu.Lock()
 	w.tags = e.tags[planOf(req)]
 	e.mu.Unlock()
+	if e.is("overread") && e.native != nil {
+		w.Track(func() { e.native.overread(w.Builder, w.Slot(plugin.SlotBytes)) })
+	}
 	switch {
 	case req.World == 1:
 		w.Alone()

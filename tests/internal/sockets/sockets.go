@@ -16,6 +16,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -88,11 +89,19 @@ type plan struct {
 
 func planOf(req plugin.Request) plan { return plan{req.Collective, req.DType, req.Op} }
 
+// options are the keys that Open takes.
+var options = []string{"steps", "abort", "flaw"}
+
 // Open makes the ring and listens. It talks to nobody.
 func (Transport) Open(_ context.Context, config plugin.OpenConfig) (plugin.Endpoint, error) {
 	if config.World > maxWorld {
 		return nil, plugin.Errorf(plugin.Unsupported, "sockets serves up to %d ranks, the world has %d", maxWorld,
 			config.World)
+	}
+	for name := range config.Options {
+		if !slices.Contains(options, name) {
+			return nil, plugin.Errorf(plugin.InvalidArgument, "sockets: unknown option %q; it has %v", name, options)
+		}
 	}
 	e := &endpoint{config: config, key: make([]byte, 16), peers: make([]*peer, config.World), tags: map[plan][]int64{}}
 	rand.Read(e.key)
@@ -193,6 +202,7 @@ func (e *endpoint) Abort(reason string) {
 // Close ends the commands, then the connections.
 func (e *endpoint) Close() error {
 	open.Delete(e)
+	e.keep()
 	var errs []error
 	if e.ring != nil {
 		errs = append(errs, e.ring.Close())

@@ -2,6 +2,7 @@ package sockets_test
 
 import (
 	"flag"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -139,6 +140,41 @@ func TestConformanceFindsBrokenAborts(t *testing.T) {
 				t.Log(detail)
 			})
 		}
+	}
+}
+
+// What an engine leaves behind, what it takes for the message of its peer and what it reads of the caller's memory is
+// found, though every byte that it delivers is right. Without a flaw the same cases pass.
+func TestConformanceFindsFlaws(t *testing.T) {
+	engine := spec(t, "process")
+	flaws := maps.Clone(sockets.Flaws)
+	flaws["none"] = ""
+	for flaw, want := range flaws {
+		t.Run(flaw, func(t *testing.T) {
+			config := conformance.Config{
+				Transport: engine, Worlds: []int{3}, Short: true, MaxFailures: 1,
+				Filter: regexp.MustCompile(`^(lives|mistakes|page_end)/`), Env: []string{"SHUNT_SOCKETS_FLAW=" + flaw},
+			}
+			if flaw == "overread" {
+				config.Transport, config.Env = "builtin:sockets", append(config.Env, "SHUNT_SOCKETS_STEPS=native")
+			}
+			report, err := conformance.Run(t.Context(), config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = report.Err()
+			if want == "" {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			if !slices.ContainsFunc(report.Results, func(r conformance.CaseResult) bool {
+				return r.Outcome == conformance.Failed && strings.Contains(r.Detail, want)
+			}) {
+				t.Errorf("want a failure that says %q, got: %v", want, err)
+			}
+		})
 	}
 }
 

@@ -126,14 +126,21 @@ func reduceElement(d plugin.DType, op plugin.Op, bits []uint64, scalars []float6
 		})))
 	}
 	size := d.Bytes() * 8
-	switch d {
-	case plugin.Uint8, plugin.Uint32, plugin.Uint64:
+	extend := func(v uint64) int64 { return int64(v<<(64-size)) >> (64 - size) }
+	isUnsigned := d == plugin.Uint8 || d == plugin.Uint32 || d == plugin.Uint64
+	switch {
+	case op == plugin.OpAvg: // what is divided is the sum as it wraps in the dtype
+		sum, n := reduceElement(d, plugin.OpSum, bits, scalars), len(bits)
+		if isUnsigned {
+			return sum / uint64(n)
+		}
+		return uint64(extend(sum)/int64(n)) & (^uint64(0) >> (64 - size))
+	case isUnsigned:
 		return fold(op, bits, func(r int) uint64 {
 			return integer(op, bits[r],
 				scalars[r]) & (^uint64(0) >> (64 - size))
 		}) & (^uint64(0) >> (64 - size))
 	}
-	extend := func(v uint64) int64 { return int64(v<<(64-size)) >> (64 - size) }
 	wide := fold(op, bits, func(r int) int64 { return extend(integer(op, uint64(extend(bits[r])), scalars[r])) })
 	return uint64(wide) & (^uint64(0) >> (64 - size))
 }
@@ -158,8 +165,8 @@ type number interface {
 }
 
 // fold accumulates in rank order. Sums of integers wrap in 64 bits, which cut to
-// fewer is the same as wrapping in those, except for avg, max and min, whose
-// operands fit.
+// fewer is the same as wrapping in those, except for max and min, whose operands
+// fit, and for avg.
 func fold[T number](op plugin.Op, bits []uint64, value func(int) T) T {
 	acc := value(0)
 	for r := 1; r < len(bits); r++ {
