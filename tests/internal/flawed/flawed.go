@@ -1,0 +1,61 @@
+// Package flawed is a transport with one flaw of those that no rule of plans is about: what it leaves behind, memory
+// that is not as it should be, an option that is ignored, lengths and places that a small message never has. Flaws are
+// all of them, and its test shows that the conformance suite finds each.
+//
+// It is shm with one plan of its own, an all_gather_v like that of the transport author's guide in pieces.
+package flawed
+
+import (
+	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/transports/shm"
+)
+
+// Flaw is one flaw, with the cases that find it.
+type Flaw struct {
+	Name  string
+	Cases string // regular expression
+	Want  string // in the text of the failure
+	Full  bool   // a short run does not find it
+}
+
+// Flaws lists the flaws.
+var Flaws = []Flaw{
+	{Name: "options", Cases: "^barrier", Want: "it opens with SHUNT_FLAWED_OPTIONS_CONFORMANCE_UNKNOWN=1"},
+	{Name: "leak_descriptor", Cases: "^lives/", Want: "open descriptors of the rank"},
+	{Name: "leak_plan", Cases: "^lives/", Want: "open descriptors of the rank"},
+	{Name: "leak_thread", Cases: "^lives/", Want: "threads of the rank"},
+	{Name: "leak_memory", Cases: "^lives/", Want: "KiB of memory of the rank"},
+	{Name: "leak_window", Cases: "^lives/", Want: "open descriptors of the rank"},
+	{Name: "dirty_window", Cases: "^put_signal_wait/", Want: "want memory filled with zeros"},
+	{Name: "recv_32_bits", Cases: "^far_blocks/", Want: "with the last block 4 GiB behind the others"},
+	{Name: "recv_31_bits", Cases: "^far_blocks/", Want: "with the last block 4 GiB behind the others"},
+	{Name: "whole_vectors", Cases: "^all_gather_v/.*even", Want: "the element was never written"},
+	{Name: "many_pieces", Cases: "^all_gather_v/.*/n9437191/", Want: "the element was never written", Full: true},
+}
+
+// Transport is the transport with the flaw of that name; "" is none.
+type Transport struct {
+	shm.Transport
+	Flaw string
+}
+
+// Info describes the transport. Each flaw is a transport of its own.
+func (t Transport) Info() plugin.Info {
+	i := t.Transport.Info()
+	i.Name = "flawed"
+	if t.Flaw != "" {
+		i.Name += "_" + t.Flaw
+	}
+	i.Features &^= plugin.FeatureMarks // its plan has its semaphores elsewhere
+	return i
+}
+
+const pieces = "pieces" // the name of the algorithm
+
+// Supports depends on the request alone.
+func (t Transport) Supports(req plugin.Request) plugin.Support {
+	if req.Collective == plugin.AllGatherV && req.Memory == plugin.MemoryKindHost && req.Hosts <= 1 {
+		return plugin.Support{Algorithms: []plugin.Algorithm{{Name: pieces, Latency: 1, Bandwidth: 1000}}}
+	}
+	return t.Transport.Supports(req)
+}
