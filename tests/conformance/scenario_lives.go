@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/plugin"
@@ -20,22 +19,27 @@ import (
 // lives makes communicators and windows, uses them and closes them. The rank, and the process of a plugin, then hold
 // what they held before: a job that does so for days must not run out of descriptors, threads or memory.
 func lives(ctx context.Context, s *stage) error {
-	const warmUp = 2 // what is made once and kept
-	var before []held
-	for life := range warmUp + s.c.Repeat {
-		if life == warmUp {
-			var err error
-			if before, err = s.held(ctx); err != nil {
-				return err
+	const (
+		warmUp = 2 // what is made once and kept
+		most   = 4 // rows of lives: what is no leak ends a little later, or grows in one of them and then no more
+	)
+	number := 0
+	row := func(lives int) ([]held, error) {
+		for range lives {
+			if err := s.life(ctx, number); err != nil {
+				return nil, fmt.Errorf("life %d: %w", number, err)
 			}
+			number++
 		}
-		if err := s.life(ctx, life); err != nil {
-			return fmt.Errorf("life %d: %w", life, err)
-		}
+		return s.held(ctx)
+	}
+	before, err := row(warmUp)
+	if err != nil {
+		return err
 	}
 	var grown []string
-	for range 20 { // some of what is closed ends a little later
-		now, err := s.held(ctx)
+	for range most {
+		now, err := row(s.c.Repeat)
 		if err != nil {
 			return err
 		}
@@ -43,7 +47,6 @@ func lives(ctx context.Context, s *stage) error {
 		for i := range now {
 			grown = append(grown, now[i].since(before[i], s.c.Repeat)...)
 		}
-		// All ranks look again if one has to.
 		verdicts, err := s.comm.Exchange(ctx, []byte{byte(min(len(grown), 1))})
 		if err != nil {
 			return err
@@ -51,12 +54,12 @@ func lives(ctx context.Context, s *stage) error {
 		if !slices.ContainsFunc(verdicts, func(v []byte) bool { return v[0] != 0 }) {
 			return nil
 		}
-		time.Sleep(50 * time.Millisecond)
+		before = now
 	}
 	if len(grown) == 0 {
 		return nil // another rank says it
 	}
-	return fmt.Errorf("%d communicators were made, used and closed, and left behind %s", s.c.Repeat,
+	return fmt.Errorf("%d communicators were made, used and closed, time after time, and left behind %s", s.c.Repeat,
 		strings.Join(grown, ", "))
 }
 
