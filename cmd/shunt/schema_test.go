@@ -145,10 +145,19 @@ func agrees(t *testing.T, name, stdout, what string) {
 // its output.
 func interrupted(t *testing.T, failpoints, file, line string) string {
 	t.Helper()
+	stdout, _ := ended(t, failpoints, file, append(strings.Fields(line), "--json")...)
+	if !strings.Contains(line, "--regret") {
+		agrees(t, strings.Fields(line)[0], stdout, line)
+	}
+	return stdout
+}
+
+func ended(t *testing.T, failpoints, file string, args ...string) (string, string) {
+	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
 	var stdout, stderr strings.Builder
-	c := exec.Command(self, append(strings.Fields(line), "--json")...)
+	c := exec.Command(self, args...)
 	c.Env, c.Stdout, c.Stderr = append(os.Environ(), failpoint.Variable+"="+failpoints), &stdout, &stderr
 	require.NoError(t, c.Start())
 	if file == "" {
@@ -160,10 +169,7 @@ func interrupted(t *testing.T, failpoints, file, line string) string {
 	require.Error(t, c.Wait())
 	require.Equal(t, exitFailure, c.ProcessState.ExitCode(), stderr.String())
 	require.Contains(t, stderr.String(), "shunt: ")
-	if !strings.Contains(line, "--regret") {
-		agrees(t, c.Args[1], stdout.String(), line)
-	}
-	return stdout.String()
+	return stdout.String(), stderr.String()
 }
 
 // appears waits for a file.
@@ -211,6 +217,9 @@ func TestJSONUntilTheEnd(t *testing.T) {
 	require.Len(t, tuned.Worlds, 1)
 	stdout = interrupted(t, "bench.auto=delay(1m)", "", "tune --regret -n 2 --max 64 --memory host")
 	require.NoError(t, json.Unmarshal([]byte(stdout), &tuned.Worlds), stdout)
+	stdout, stderr = ended(t, "bench.auto=delay(1m)", "", strings.Fields("tune --regret -n 2 --max 64 --memory host")...)
+	require.Regexp(t, `(?s)^# regret: 2 ranks.*\n# \d+ of \d+ sizes, .*\n# took [1-9]\d* s\n$`, stdout)
+	require.Contains(t, stderr, "interrupted: the table ends with what was measured before")
 
 	var report conformance.Report
 	stdout = interrupted(t, "", "", "conformance -n 2")

@@ -132,13 +132,7 @@ func (r *tuneRun) regrets() error {
 			return err
 		}
 	} else {
-		for _, result := range r.results {
-			w := r.command.OutOrStdout()
-			fmt.Fprintf(w, "# regret: %s, %s memory, %s %s\n", result, result.Config.Memory, result.Config.DType,
-				result.Config.Op)
-			bench.RegretTable(w, result.Regrets)
-			fmt.Fprintf(w, "# took %.0f s\n", result.Seconds)
-		}
+		r.printRegrets()
 	}
 	if r.wrong > 0 {
 		r.failed = errors.Join(r.failed, fmt.Errorf("%d algorithms and sizes gave wrong results", r.wrong))
@@ -149,10 +143,21 @@ func (r *tuneRun) regrets() error {
 	return nil
 }
 
+func (r *tuneRun) printRegrets() {
+	for _, result := range r.results {
+		w := r.command.OutOrStdout()
+		fmt.Fprintf(w, "# regret: %s, %s memory, %s %s\n", result, result.Config.Memory, result.Config.DType,
+			result.Config.Op)
+		bench.RegretTable(w, result.Regrets)
+		fmt.Fprintf(w, "# took %.0f s\n", result.Seconds)
+	}
+}
+
 // measure goes through the collectives of one world, each in processes of its
 // own, so that one that fails costs its own rows only.
 func (r *tuneRun) measure(ctx context.Context, result *tuneResult) error {
 	config, began := result.Config, time.Now()
+	defer func() { result.Seconds = time.Since(began).Seconds() }()
 	file := ""
 	if config.Regret {
 		file = os.Getenv("SHUNT_TUNING_FILE")
@@ -193,7 +198,11 @@ func (r *tuneRun) measure(ctx context.Context, result *tuneResult) error {
 		}
 		if err != nil {
 			if ctx.Err() != nil {
-				return plugin.Errorf(plugin.Aborted, "interrupted: no file is written: %w", err)
+				what := "interrupted: no file is written"
+				if config.Regret {
+					what = "interrupted: the table ends with what was measured before"
+				}
+				return plugin.Errorf(plugin.Aborted, "%s: %w", what, err)
 			}
 			result.Failures = append(result.Failures, benchFailure{name, fmt.Sprintf("%.4000s", err)})
 			r.failed = errors.Join(r.failed, fmt.Errorf("%s, %d ranks: %w", name, config.World, err))
@@ -212,7 +221,6 @@ func (r *tuneRun) measure(ctx context.Context, result *tuneResult) error {
 			}
 		}
 	}
-	result.Seconds = time.Since(began).Seconds()
 	return nil
 }
 
@@ -273,6 +281,9 @@ func (r *tuneRun) ask(ctx context.Context, config bench.Config, file string) ([]
 
 func (r *tuneRun) stopped(config *bench.Config, err error) error {
 	if config.Regret {
+		if !wantsJSON(r.command) {
+			r.printRegrets()
+		}
 		return stopped(r.command, err, r.results)
 	}
 	return stopped(r.command, err, tuneReport{Tuning: r.tuning, Worlds: r.results})
