@@ -82,7 +82,6 @@ func (e *endpoint) do(ctx context.Context, c *ring.Command) error {
 		}
 	})
 	defer stop()
-	e.leak()
 	switch c.Operation {
 	case opSend, opRecv:
 		rank := int(c.Args[0])
@@ -154,6 +153,7 @@ func (e *endpoint) exchange(ctx context.Context, c *ring.Command) error {
 
 // move sends or receives one message.
 func (e *endpoint) move(ctx context.Context, p *peer, send bool, at, bytes, total, tag int64) error {
+	e.leak()
 	staging := e.ring.Staging()
 	if at < 0 || bytes < 0 || at+bytes > int64(len(staging)) {
 		return plugin.Errorf(plugin.Internal, "sockets: %d bytes at %d of staging memory", bytes, at)

@@ -25,7 +25,7 @@ var kept struct {
 	list []any
 }
 
-// leak is called by each command.
+// leak is called for each message.
 func (e *endpoint) leak() {
 	var leaked any
 	switch e.config.Options["flaw"] {
