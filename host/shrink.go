@@ -30,6 +30,7 @@ func (c *Communicator) Shrink(ctx context.Context) (*Communicator, error) {
 			ranks[i] = c.member.Ranks[rank]
 		}
 		comm, mine := newCommunicator(ctx, c.job, "shrink", label, ranks)
+		mine = c.sayWhose(mine, left)
 		// One event may be a different error on each rank, so they decide together whether to try again.
 		var all [][]byte
 		left, all, err = c.group.GatherSurvivors(ctx, "end their shrink ("+label+")", attemptOf(ctx, c.rank, mine).encode())

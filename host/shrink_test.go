@@ -62,6 +62,34 @@ func TestShrinkWhereARankMayNotTryAgain(t *testing.T) {
 	assert.Equal(t, []plugin.Code{plugin.Aborted, plugin.Aborted, plugin.Aborted}, codes)
 }
 
+// What keeps the survivors from a communicator numbers them as in it, and says whose numbers those are.
+func TestErrorsOfAShrinkSayWhoseRanksTheyName(t *testing.T) {
+	var shrinking atomic.Bool
+	errs := exchanged(t, manner{
+		connect: func(rank int, _ plugin.Exchange) error {
+			if shrinking.Load() && rank == 1 {
+				return plugin.Errorf(plugin.System, "no route")
+			}
+			return nil
+		},
+	}, func(c *host.Communicator) error {
+		if err := c.Barrier(nil); err != nil {
+			return err
+		}
+		shrinking.Store(true)
+		if c.Rank() == 0 {
+			return nil // and leaves
+		}
+		_, err := c.Shrink(t.Context())
+		return err
+	})
+	require.NoError(t, errs[0])
+	for rank, err := range errs[1:] {
+		require.ErrorIs(t, err, plugin.System, "rank %d", rank+1)
+		require.ErrorContains(t, err, "its ranks, from 0 on, are ranks 1, 2 of world", "rank %d", rank+1)
+	}
+}
+
 // What ranks do that have met different ends of one attempt.
 func TestSurvivorsTryAgainTogether(t *testing.T) {
 	died, lost := plugin.Errorf(plugin.PeerDied, "rank 3 died"), plugin.Errorf(plugin.PluginDied, "the plugin died")
