@@ -142,12 +142,16 @@ func TestGroupsExportTheMemoryOfAllTheirReceives(t *testing.T) {
 	})
 }
 
-// What a peer could not map once is tried again.
+// What a peer could not map once is tried again, and a registration waits for that.
 func TestRefusedImportsAreTriedAgain(t *testing.T) {
 	oneDirect(t)
 	const n, count = 2, long
-	for call, pieces := range map[string]bool{"EnablePeer": false, "ImportRange": true} {
-		t.Run(call, func(t *testing.T) {
+	for _, test := range []struct {
+		call               string
+		pieces, registered bool
+	}{{"EnablePeer", false, false}, {"ImportRange", true, false}, {"ImportRange", true, true}} {
+		call, pieces := test.call, test.pieces
+		t.Run(fmt.Sprintf("%s, registered %v", call, test.registered), func(t *testing.T) {
 			deviceWorld(t, n, func(r *rank) error {
 				b, done := r.buffers(count, n*count)
 				recv, free := b[1], func() error { return nil }
@@ -161,7 +165,11 @@ func TestRefusedImportsAreTriedAgain(t *testing.T) {
 				if r.Rank() == 1 {
 					r.driver.Fail(call, 0, cuda.OutOfMemory)
 				}
-				err := directly(r, b[0], recv, count)
+				var err error
+				if test.registered {
+					err = r.Register(pointer(recv), 2*mib)
+				}
+				err = errors.Join(err, directly(r, b[0], recv, count))
 				if r.Rank() == 1 && r.driver.Pending(call) {
 					err = errors.Join(err, errors.New("nothing was refused"))
 				}

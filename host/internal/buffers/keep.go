@@ -246,9 +246,9 @@ func (t *Registry) followPeer(ctx context.Context, rank int, again bool) {
 			t.noteImport(have, imported{generation: s.generation, mapping: shared, address: address, bytes: s.bytes})
 		}
 		if err != nil {
-			atomic.StoreUint64(mine.mapped(rank, i), s.generation|cannotMap)
 			level := slog.LevelInfo
-			if pause > 0 {
+			if pause > 0 { // not for what passes, as a connection that was lost while the machine was busy
+				atomic.StoreUint64(mine.mapped(rank, i), s.generation|cannotMap)
 				level = slog.LevelDebug
 			}
 			pause = min(max(2*pause, leastPause), longestPause)

@@ -118,7 +118,7 @@ func (m *sharedMapping) Close() error {
 	return m.Closer.Close()
 }
 
-// cannotMap, beside a generation in a page, says that its rank has tried.
+// cannotMap, beside a generation in a page, says that its rank has tried, twice at least.
 const cannotMap = 1 << 63
 
 // GPU is the device that a registry's rank runs on.
