@@ -76,7 +76,7 @@ func (c *Communicator) NewWindow(ctx context.Context, bytes int64) (*Window, err
 	}
 	w.mappings, err = c.endpoints.Map(ctx, tag, a, []plugin.Region{mine})
 	if err == nil {
-		err = c.group.Agree(ctx, tag+" plans", c.prepareOneSided(ctx))
+		err = c.group.Agree(ctx, tag+" plans", c.plans.PrepareAlone(ctx, oneSided...))
 	}
 	if err != nil {
 		w.unmap()
@@ -151,10 +151,8 @@ func (c *Communicator) placeOfWindows() uint32 {
 	return uint32(len(c.member.Loaded) * plugin.MaxRegions)
 }
 
-// prepareOneSided prepares what put, get, signal and wait need, so that none of them ever needs an agreement.
-func (c *Communicator) prepareOneSided(ctx context.Context) error {
-	return c.plans.PrepareAlone(ctx, plugin.Put, plugin.Get, plugin.Signal, plugin.Wait)
-}
+// oneSided are the collectives whose plans are prepared with a window, so that none of them ever needs an agreement.
+var oneSided = []plugin.Collective{plugin.Put, plugin.Get, plugin.Signal, plugin.Wait}
 
 // Bytes returns the size of each rank's part.
 func (w *Window) Bytes() int64 { return w.facts.Bytes }

@@ -77,7 +77,7 @@ func (c *Communicator) NewWindowAt(p unsafe.Pointer, bytes int64) (*Window, erro
 		err = c.roomForAWindow()
 	}
 	if err == nil {
-		err = c.prepareOneSided(ctx)
+		err = c.plans.PrepareHere(ctx, oneSided...)
 	}
 	if err != nil {
 		return nil, c.observer.WrapError(what, err)

@@ -4,7 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 	"unsafe"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host"
@@ -159,4 +162,24 @@ func TestWindowsInRegisteredMemoryAreRefused(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// One rank may make a window in registered memory alone, also beside a transport that exchanges bytes before plans.
+func TestOneRankMakesAWindowInRegisteredMemory(t *testing.T) {
+	withNCCL(t)
+	adjust := func(rank int, o *host.Options) {
+		both("")(rank, o)
+		o.Timeout = 5 * time.Second
+	}
+	require.NoError(t, errors.Join(deviceErrors(t, gpus(t, 2), adjust, func(r *rank) error {
+		header := r.WindowHeader()
+		p, end, err := r.symmetric(int(header) / 4)
+		if err == nil && r.Rank() == 1 {
+			var w *host.Window
+			if w, err = r.NewWindowAt(pointer(p), header); err == nil {
+				err = w.Close()
+			}
+		}
+		return end(errors.Join(err, r.meet()))
+	})...))
 }

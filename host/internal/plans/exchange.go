@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/shunt-ccl/shunt/host/internal/call"
 	"github.com/shunt-ccl/shunt/plugin"
@@ -100,15 +101,12 @@ func (pl *Planner) exchangeForPlans(ctx context.Context, key call.Signature, p *
 	return nil
 }
 
-// exchangesBytes reports whether any endpoint does, so that a round is due: all ranks
-// have the same transports.
-func (pl *Planner) exchangesBytes() bool {
-	for _, a := range pl.Transports {
-		if a.exchanges() {
-			return true
-		}
-	}
-	return false
+// exchangesBytes reports whether an endpoint that may serve a collective exchanges bytes, so that a round is due: all
+// ranks have the same transports. One-sided operations are served by endpoints that allocate windows.
+func (pl *Planner) exchangesBytes(collective plugin.Collective) bool {
+	return slices.ContainsFunc(pl.Transports, func(a *Transport) bool {
+		return a.exchanges() && (!collective.OneSided() || a.Features&plugin.FeatureBuffers != 0)
+	})
 }
 
 // publications returns what every rank publishes, by rank and item; mine names the

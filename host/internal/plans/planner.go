@@ -111,12 +111,15 @@ func (pl *Planner) Prepare(ctx context.Context, number uint64, call *call.Call) 
 	return program, err
 }
 
+// aloneTypes are the dtypes of the signatures that are prepared before their first call: one of every element size.
+var aloneTypes = []plugin.DType{plugin.Uint8, plugin.Float16, plugin.Float32, plugin.Float64}
+
 // PrepareAlone prepares point-to-point signatures of every element size; the caller agrees with the other ranks
 // afterwards.
 func (pl *Planner) PrepareAlone(ctx context.Context, collectives ...plugin.Collective) error {
 	var failed error
 	for _, collective := range collectives {
-		for _, dtype := range []plugin.DType{plugin.Uint8, plugin.Float16, plugin.Float32, plugin.Float64} {
+		for _, dtype := range aloneTypes {
 			key := call.SignatureOf(collective, dtype, plugin.OpSum)
 			if pl.cache.lookup(key) != nil {
 				continue
@@ -125,7 +128,7 @@ func (pl *Planner) PrepareAlone(ctx context.Context, collectives ...plugin.Colle
 			switch {
 			case err == nil:
 				pl.cache.store(key, p)
-			case !pl.exchangesBytes():
+			case !pl.exchangesBytes(collective):
 				return err
 			case failed == nil: // the other ranks learn of it in the next round
 				failed = err
@@ -133,6 +136,19 @@ func (pl *Planner) PrepareAlone(ctx context.Context, collectives ...plugin.Colle
 		}
 	}
 	return failed
+}
+
+// PrepareHere is PrepareAlone for one rank, whatever the others do: no endpoint may have to exchange bytes for it.
+func (pl *Planner) PrepareHere(ctx context.Context, collectives ...plugin.Collective) error {
+	for _, collective := range collectives {
+		for _, dtype := range aloneTypes {
+			if pl.exchangesBytes(collective) && pl.cache.lookup(call.SignatureOf(collective, dtype, plugin.OpSum)) == nil {
+				return plugin.Errorf(plugin.Unsupported,
+					"the plans of %s need an exchange of bytes between all ranks, which new_window makes", collective)
+			}
+		}
+	}
+	return pl.PrepareAlone(ctx, collectives...)
 }
 
 // Explain says what a call of a signature and size would use. It is local and prepares nothing.

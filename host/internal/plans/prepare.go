@@ -53,7 +53,7 @@ func (pl *Planner) buildAlone(ctx context.Context, key call.Signature, before er
 			list = p.choice.Chosen()
 		}
 	}
-	if pl.exchangesBytes() {
+	if pl.exchangesBytes(key.Collective) {
 		err = pl.exchangeForPlans(ctx, key, p, list, err)
 	}
 	if err == nil {

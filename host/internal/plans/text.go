@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/shunt-ccl/shunt/host/internal/call"
 	"github.com/shunt-ccl/shunt/plugin"
@@ -74,7 +75,7 @@ func (pl *Planner) text(ctx context.Context, key call.Signature, bytes int64) (s
 			list = []int{i}
 		}
 	}
-	if pl.exchangesBytes() {
+	if slices.ContainsFunc(pl.Transports, (*Transport).exchanges) { // whatever a rank asks for
 		err = pl.exchangeForPlans(ctx, key, p, list, err)
 	}
 	if err != nil {
