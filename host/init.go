@@ -102,7 +102,7 @@ func newCommunicator(ctx context.Context, j *job.Job, what, label string, ranks 
 	if c.device != nil {
 		alone = c.device.alone()
 	}
-	if err := c.group.Agree(ctx, "prepare their plans ("+label+")", c.plans.PrepareAlone(ctx, alone...)); err != nil {
+	if err := c.plans.PrepareAlone(ctx, "prepare their plans ("+label+")", alone...); err != nil {
 		return nil, c.observer.WrapError(what, err)
 	}
 	if err := c.plans.CompareChoices(ctx, "compare their choices ("+label+")"); err != nil {

@@ -70,17 +70,17 @@ func (c *Communicator) NewWindow(ctx context.Context, bytes int64) (*Window, err
 	}
 	if err = c.group.Agree(ctx, tag+" memory", err); err != nil {
 		if mine.Bytes > 0 {
-			_ = a.Endpoint.Free(ctx, id) // the agreed error matters more
+			_ = w.free() // the agreed error matters more
 		}
 		return nil, c.observer.WrapError("new_window", err)
 	}
 	w.mappings, err = c.endpoints.Map(ctx, tag, a, []plugin.Region{mine})
 	if err == nil {
-		err = c.group.Agree(ctx, tag+" plans", c.plans.PrepareAlone(ctx, oneSided...))
+		err = c.plans.PrepareAlone(ctx, tag+" plans", oneSided...)
 	}
 	if err != nil {
 		w.unmap()
-		_ = a.Endpoint.Free(ctx, id) // likewise
+		_ = w.free() // likewise
 		return nil, c.observer.WrapError("new_window", err)
 	}
 	w.local = w.mappings.Local(c.rank)
@@ -204,6 +204,12 @@ func (w *Window) release() error {
 		return nil
 	}
 	w.unmap()
+	return w.free()
+}
+
+// free gives this rank's memory back, also where the context of the call has ended: what stayed would keep its place
+// from later windows.
+func (w *Window) free() error {
 	ctx, cancel := context.WithTimeout(context.Background(), w.comm.observer.Timeout)
 	defer cancel()
 	return w.endpoint.Endpoint.Free(ctx, w.facts.ID)

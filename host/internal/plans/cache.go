@@ -73,6 +73,15 @@ func (s *cache) store(key call.Signature, p *prepared) {
 	s.known[key] = p
 }
 
+// drop frees the plans of a signature.
+func (s *cache) drop(key call.Signature) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.known[key].free()
+	delete(s.known, key)
+	s.latest = nil
+}
+
 func (s *cache) free() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

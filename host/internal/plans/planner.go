@@ -114,28 +114,17 @@ func (pl *Planner) Prepare(ctx context.Context, number uint64, call *call.Call) 
 // aloneTypes are the dtypes of the signatures that are prepared before their first call: one of every element size.
 var aloneTypes = []plugin.DType{plugin.Uint8, plugin.Float16, plugin.Float32, plugin.Float64}
 
-// PrepareAlone prepares point-to-point signatures of every element size; the caller agrees with the other ranks
-// afterwards.
-func (pl *Planner) PrepareAlone(ctx context.Context, collectives ...plugin.Collective) error {
-	var failed error
-	for _, collective := range collectives {
-		for _, dtype := range aloneTypes {
-			key := call.SignatureOf(collective, dtype, plugin.OpSum)
-			if pl.cache.lookup(key) != nil {
-				continue
-			}
-			p, err := pl.buildAlone(ctx, key, failed)
-			switch {
-			case err == nil:
-				pl.cache.store(key, p)
-			case !pl.exchangesBytes(collective):
-				return err
-			case failed == nil: // the other ranks learn of it in the next round
-				failed = err
-			}
+// PrepareAlone prepares point-to-point signatures of every element size, and agrees with all ranks that they could, so
+// that no call needs an agreement. It is collective. What it has prepared goes again if a rank could not: ranks that
+// kept different plans would exchange different bytes the next time.
+func (pl *Planner) PrepareAlone(ctx context.Context, tag string, collectives ...plugin.Collective) error {
+	made, err := pl.prepareAlone(ctx, collectives)
+	if err = pl.Group.Agree(ctx, tag, err); err != nil {
+		for _, key := range made {
+			pl.cache.drop(key)
 		}
 	}
-	return failed
+	return err
 }
 
 // PrepareHere is PrepareAlone for one rank, whatever the others do: no endpoint may have to exchange bytes for it.
@@ -148,7 +137,33 @@ func (pl *Planner) PrepareHere(ctx context.Context, collectives ...plugin.Collec
 			}
 		}
 	}
-	return pl.PrepareAlone(ctx, collectives...)
+	_, err := pl.prepareAlone(ctx, collectives)
+	return err
+}
+
+// prepareAlone returns the signatures that it has prepared, also on error. It is collective where endpoints exchange
+// bytes.
+func (pl *Planner) prepareAlone(ctx context.Context, collectives []plugin.Collective) (made []call.Signature,
+	failed error) {
+	for _, collective := range collectives {
+		for _, dtype := range aloneTypes {
+			key := call.SignatureOf(collective, dtype, plugin.OpSum)
+			if pl.cache.lookup(key) != nil {
+				continue
+			}
+			p, err := pl.buildAlone(ctx, key, failed)
+			switch {
+			case err == nil:
+				pl.cache.store(key, p)
+				made = append(made, key)
+			case !pl.exchangesBytes(collective):
+				return made, err
+			case failed == nil: // the other ranks learn of it in the next round
+				failed = err
+			}
+		}
+	}
+	return made, failed
 }
 
 // Explain says what a call of a signature and size would use. It is local and prepares nothing.
