@@ -188,6 +188,17 @@ func (a *arrivals) forget(endpoint uint64) {
 	a.drop(endpoint)
 }
 
+// discard closes what an answer that was given up has left for a region.
+func (a *arrivals) discard(endpoint uint64, region uint32) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if fd, ok := a.pending[endpoint][region]; ok {
+		unix.Close(fd)
+		delete(a.pending[endpoint], region)
+		a.count--
+	}
+}
+
 func (a *arrivals) drop(endpoint uint64) {
 	for _, fd := range a.pending[endpoint] {
 		unix.Close(fd)

@@ -107,6 +107,7 @@ func (e *endpoint) Allocate(ctx context.Context, id uint32, bytes int64) (r plug
 	if _, taken := e.buffers[id]; taken || int64(id) < int64(len(e.regions)) {
 		return r, plugin.Errorf(plugin.InvalidArgument, "%s: the id is taken", e.operation(name))
 	}
+	e.client.arrivals.discard(e.id, id) // of an earlier buffer, which would be taken for this one
 	err = e.call(ctx, name, func(ctx context.Context) error {
 		reply, err := e.client.rpc.Allocate(ctx, &proto.AllocateRequest{Endpoint: e.id, Id: id, Bytes: bytes})
 		if err != nil {
