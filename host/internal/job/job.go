@@ -46,6 +46,7 @@ type Job struct {
 	loaded   []*carrier.Loaded
 	mu       sync.Mutex
 	members  map[*Member]bool // those that hold the job; true: it watches them
+	over     bool             // the last of them has let go
 	watchers sync.WaitGroup
 }
 
@@ -158,11 +159,13 @@ func (j *Job) Revive(ctx context.Context) ([]*carrier.Loaded, error) {
 // Hold keeps the job alive until m's release.
 func (j *Job) Hold(m *Member) { j.set(m, false) }
 
-// Release lets go of the job; the last member's ends it.
+// Release lets go of the job; the last member's ends it. A member that came too late, as a communicator which is begun
+// in one thread while another closes the last one, does not end it again.
 func (j *Job) Release(m *Member) error {
 	j.mu.Lock()
 	delete(j.members, m)
-	last := len(j.members) == 0
+	last := len(j.members) == 0 && !j.over
+	j.over = j.over || last
 	j.mu.Unlock()
 	if !last {
 		return nil

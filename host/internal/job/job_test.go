@@ -166,6 +166,24 @@ func TestLastReleaseEndsTheJob(t *testing.T) {
 	require.Error(t, j.Context.Err())
 }
 
+// A communicator that is begun while the last one is closed ends nothing again: the device may be in use elsewhere.
+func TestMemberThatComesTooLateEndsNothing(t *testing.T) {
+	driver := cudatest.New(cudatest.Options{Devices: 1})
+	defer driver.Close()
+	_, err := driver.Retain(0) // by somebody else
+	require.NoError(t, err)
+	j, err := New(Config{World: 1, Transports: []string{"shm"}, Memory: plugin.MemoryKindCuda, Driver: driver,
+		Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	require.NoError(t, j.Join(t.Context()))
+	for range 2 {
+		m := &Member{}
+		j.Hold(m)
+		require.NoError(t, j.Release(m))
+	}
+	require.NoError(t, driver.Release(0))
+}
+
 // Options in code go before the environment, which says what they leave open.
 func TestRendezvous(t *testing.T) {
 	for name, test := range map[string]struct {
