@@ -11,6 +11,7 @@ import (
 
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/cuda/cudatest"
+	"github.com/shunt-ccl/shunt/host/carrier"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -145,6 +146,30 @@ func TestGPURegionsBesideLocalMemory(t *testing.T) {
 		s.List[0].mappings = s.List[0].mappings[1:]
 		if fmt.Sprint(driver.Leaks()) == before || !s.List[0].Enqueues.Load() || s.DeviceBytes() != 2<<20 {
 			return fmt.Errorf("%d bytes; the GPU has %v", s.DeviceBytes(), driver.Leaks())
+		}
+		return nil
+	})...))
+}
+
+// Transports number what they allocate each by itself: equal generations of two transports are two allocations.
+func TestRegionsOfTwoTransportsAreTwo(t *testing.T) {
+	require.NoError(t, errors.Join(eachRank(t, 2, plugin.MemoryKindCuda, func(ctx context.Context, s *Set) error {
+		var loaded []*carrier.Loaded
+		for _, name := range []string{"first", "second"} {
+			region, release, err := gpuRegion(s, 0, 2<<20)
+			if err != nil {
+				return err
+			}
+			defer release()
+			loaded = append(loaded, of(name, plugin.MemoryKindCuda, given(&endpoint{regions: []plugin.Region{region}}, nil)))
+		}
+		if err := errors.Join(openAll(ctx, s, loaded...), s.Connect(ctx, 7)); err != nil {
+			return err
+		}
+		for rank := range s.World {
+			if a, b := s.List[0].first[rank], s.List[1].first[rank]; b == nil || a.Address() == b.Address() {
+				return fmt.Errorf("the regions of rank %d are one", rank)
+			}
 		}
 		return nil
 	})...))

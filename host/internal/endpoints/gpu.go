@@ -26,8 +26,10 @@ type GPU struct {
 	starts map[handleKey]cuda.Ptr // where what the endpoints' handles stand for begins
 }
 
-// handleKey names what a rank has exported, of which regions are parts.
+// handleKey names what a rank's endpoint, at a base, has exported, of which regions are parts. Each transport numbers
+// what it exports by itself.
 type handleKey struct {
+	base       uint32
 	rank       int
 	generation uint64
 }
@@ -156,7 +158,7 @@ func (s *Set) mapDevice(e *Endpoint, r plugin.Region, rank int) (io.Closer, erro
 		return nil, plugin.Errorf(plugin.Protocol, "a directory of %d bytes for %d ranks, want %d", r.Bytes, s.World,
 			plugin.DirectoryBytes(s.World))
 	}
-	key := handleKey{rank, r.Handle.Generation}
+	key := handleKey{e.Base, rank, r.Handle.Generation}
 	if start, mapped := s.GPU.starts[key]; mapped && r.Role != plugin.RegionRoleBuffer {
 		// A part of what another region maps: one address for one place.
 		return nil, s.enter(e.Base, r, rank, start+cuda.Ptr(r.Handle.Offset))
