@@ -117,6 +117,5 @@ func (r *Request) within(limit time.Duration) (*Request, error) {
 
 // needsAgreement reports whether a call begins with an agreement of all ranks.
 func (c *Communicator) needsAgreement(call *call.Call) bool {
-	return c.device != nil && c.job.Checks && !call.Collective.PointToPoint() ||
-		!c.plans.Known(call)
+	return c.compares && !call.Collective.PointToPoint() || !c.plans.Known(call)
 }

@@ -35,7 +35,8 @@ type Communicator struct {
 	member      job.Member // what the job watches
 	group       *bootstrap.Group
 	engine      *executor.Engine
-	maxSMs      int // the ranks' smallest budget of multiprocessors, 0: none
+	maxSMs      int  // the ranks' smallest budget of multiprocessors, 0: none
+	compares    bool // collectives across ranks before each, as SHUNT_CHECK asks for on some rank
 	checker     call.Checker
 	observer    diagnosis.Observer
 	device      *device // nil for host memory
@@ -196,7 +197,7 @@ func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, erro
 			return ended, err
 		}
 	}
-	if c.device != nil && c.job.Checks && !op.Collective.PointToPoint() {
+	if c.compares && !op.Collective.PointToPoint() {
 		if err := c.plans.Compare(c.job.Context, c.sequence.Collectives, &a.call); err != nil {
 			return ended, err
 		}

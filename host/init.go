@@ -155,7 +155,7 @@ func (c *Communicator) makeExecutors(ctx context.Context) (failed error) {
 
 // adopt takes over what the ranks have found out about each other.
 func (c *Communicator) adopt(found *survey.Found) error {
-	c.maxSMs = found.MaxSMs
+	c.maxSMs, c.compares = found.MaxSMs, found.Checks && c.device != nil
 	c.plans.PeerRead, c.plans.NVLink = found.PeerRead, found.Topology.NVLink()
 	c.plans.Table = c.job.Table.On(found.Topology.Class())
 	c.engine.SetOversubscribed(found.Topology.Oversubscribed(c.rank))

@@ -34,7 +34,7 @@ type Job struct {
 	GPU      *GPU // nil for host memory
 	Delays   *executor.Delays
 	Optional bool // the transports are those that are there, not those that the user has named
-	Checks   bool // SHUNT_CHECK: compare every collective across ranks
+	Checks   bool // SHUNT_CHECK: check the memory of calls, and compare every collective across ranks
 	Table    *selector.Table
 
 	meeting   bootstrap.Config

@@ -19,8 +19,9 @@ type Introduction struct {
 	Memory     string `json:"memory"` // kind of memory that the communicator moves
 	// most multiprocessors that this rank lets the communicator's kernels occupy; 0: any
 	MaxSMs int    `json:"max_sms,omitempty"`
-	Probe  uint64 `json:"probe"` // address of a word in this process, 0: peers are not to read its memory
-	Value  uint64 `json:"value"` // what the word says
+	Checks bool   `json:"checks,omitempty"` // SHUNT_CHECK is on
+	Probe  uint64 `json:"probe"`            // address of a word in this process, 0: peers are not to read its memory
+	Value  uint64 `json:"value"`            // what the word says
 }
 
 // maxIntroduction bounds what a peer may send.
@@ -51,6 +52,7 @@ func decodeIntroduction(data []byte) (Introduction, topology.Place, error) {
 type Found struct {
 	ID       uint64 // the communicator's number
 	MaxSMs   int    // the smallest budget of multiprocessors; 0: none
+	Checks   bool   // SHUNT_CHECK is on, on some rank: all compare their calls then
 	Topology *topology.Topology
 	Costs    string // digest of rank 0's costs
 	Unlike   []int  // ranks that have other costs than rank 0
@@ -100,6 +102,7 @@ func (s *Survey) Introduce(ctx context.Context, mine Introduction, peerRead bool
 		if peer.MaxSMs > 0 && (found.MaxSMs == 0 || peer.MaxSMs < found.MaxSMs) {
 			found.MaxSMs = peer.MaxSMs
 		}
+		found.Checks = found.Checks || peer.Checks
 		place.Rank = rank
 		places[rank], found.introductions[rank] = place, peer
 	}
