@@ -58,7 +58,7 @@ func newCommunicator(ctx context.Context, j *job.Job, what, label string, ranks 
 		Fail: c.fail, Absent: map[string]string{}}
 	c.member = job.Member{Observer: &c.observer, Ranks: ranks, Fail: c.fail, Look: c.look}
 	c.observer.Failure.SetUp(j.Options.RecordsDir())
-	c.endpoints = endpoints.Set{Observer: &c.observer, Plans: &c.plans, Optional: j.Optional}
+	c.endpoints = endpoints.Set{Observer: &c.observer, Plans: &c.plans}
 	c.scratch.arrays = make([]int64, 4*c.world)
 	j.Hold(&c.member)
 	defer func() {
@@ -88,11 +88,11 @@ func newCommunicator(ctx context.Context, j *job.Job, what, label string, ranks 
 	}
 	// What serves the host memory of one host serves it everywhere.
 	if j.GPU != nil || len(c.observer.Topology.Hosts()) > 1 {
-		if err := c.plans.LeaveOut(ctx, "leave transports out ("+label+")", absent, j.Optional); err != nil {
+		if err := c.plans.LeaveOut(ctx, "leave transports out ("+label+")", absent, c.endpoints.Optional); err != nil {
 			return nil, c.observer.WrapError(what, err)
 		}
 	}
-	if err := c.plans.ExchangeBytes(ctx, j.Optional); err != nil {
+	if err := c.plans.ExchangeBytes(ctx, c.endpoints.Optional); err != nil {
 		return nil, c.observer.WrapError(what, err)
 	}
 	if err := c.endpoints.Connect(ctx, found.ID); err != nil {
@@ -156,6 +156,7 @@ func (c *Communicator) makeExecutors(ctx context.Context) (failed error) {
 // adopt takes over what the ranks have found out about each other.
 func (c *Communicator) adopt(found *survey.Found) error {
 	c.maxSMs, c.compares = found.MaxSMs, found.Checks && c.device != nil
+	c.endpoints.Optional = !found.Named
 	c.plans.PeerRead, c.plans.NVLink = found.PeerRead, found.Topology.NVLink()
 	c.plans.Table = c.job.Table.On(found.Topology.Class())
 	c.engine.SetOversubscribed(found.Topology.Oversubscribed(c.rank))

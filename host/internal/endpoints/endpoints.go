@@ -26,7 +26,7 @@ type Set struct {
 	*diagnosis.Observer
 	Plans    *plans.Planner // Open fills its Transports and Absent
 	Group    *bootstrap.Group
-	Optional bool // the transports are those that are there, not those that the user has named
+	Optional bool // the transports are those that are there, not those that a rank's user has named; alike on all ranks
 	GPU      *GPU // nil for host memory
 
 	List    []*Endpoint       // in order of preference

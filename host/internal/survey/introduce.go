@@ -20,6 +20,7 @@ type Introduction struct {
 	// most multiprocessors that this rank lets the communicator's kernels occupy; 0: any
 	MaxSMs int    `json:"max_sms,omitempty"`
 	Checks bool   `json:"checks,omitempty"` // SHUNT_CHECK is on
+	Named  bool   `json:"named,omitempty"`  // this rank's user has named the transports
 	Probe  uint64 `json:"probe"`            // address of a word in this process, 0: peers are not to read its memory
 	Value  uint64 `json:"value"`            // what the word says
 }
@@ -53,6 +54,7 @@ type Found struct {
 	ID       uint64 // the communicator's number
 	MaxSMs   int    // the smallest budget of multiprocessors; 0: none
 	Checks   bool   // SHUNT_CHECK is on, on some rank: all compare their calls then
+	Named    bool   // some rank's user has named the transports: they are named for all
 	Topology *topology.Topology
 	Costs    string // digest of rank 0's costs
 	Unlike   []int  // ranks that have other costs than rank 0
@@ -102,7 +104,7 @@ func (s *Survey) Introduce(ctx context.Context, mine Introduction, peerRead bool
 		if peer.MaxSMs > 0 && (found.MaxSMs == 0 || peer.MaxSMs < found.MaxSMs) {
 			found.MaxSMs = peer.MaxSMs
 		}
-		found.Checks = found.Checks || peer.Checks
+		found.Checks, found.Named = found.Checks || peer.Checks, found.Named || peer.Named
 		place.Rank = rank
 		places[rank], found.introductions[rank] = place, peer
 	}

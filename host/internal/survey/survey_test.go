@@ -50,14 +50,14 @@ func TestIntroductions(t *testing.T) {
 	require.Equal(t, 24, found.MaxSMs, "0 is no budget")
 	require.Equal(t, []int{0, 1}, []int{found.Topology.Places[0].Rank, found.Topology.Places[1].Rank})
 	require.Empty(t, found.Unlike)
-	require.False(t, found.Checks)
+	require.False(t, found.Checks || found.Named)
 	other := introduction(0)
-	other.Costs, other.Checks = "def", true
+	other.Costs, other.Checks, other.Named = "def", true, true
 	found, err = of(1, other.encode()).Introduce(t.Context(), introduction(1), false)
 	require.NoError(t, err, "rank 0's costs count")
 	require.Equal(t, "def", found.Costs)
 	require.Equal(t, []int{1}, found.Unlike)
-	require.True(t, found.Checks, "one rank is enough")
+	require.True(t, found.Checks && found.Named, "one rank is enough")
 	for want, change := range map[string]func(*Introduction){
 		"ranks load different transports":          func(i *Introduction) { i.Transports = "shm 2" },
 		"init: SHUNT_ALGO differs":                 func(i *Introduction) { i.Choice = "abd" },
