@@ -86,8 +86,7 @@ func newCommunicator(ctx context.Context, j *job.Job, what, label string, ranks 
 	if err := c.group.Agree(ctx, "open their transports ("+label+")", err); err != nil {
 		return nil, c.observer.WrapError(what, err)
 	}
-	// What serves the host memory of one host serves it everywhere.
-	if j.GPU != nil || len(c.observer.Topology.Hosts()) > 1 {
+	if c.endpoints.Optional { // else what a rank cannot use is its error
 		if err := c.plans.LeaveOut(ctx, "leave transports out ("+label+")", absent, c.endpoints.Optional); err != nil {
 			return nil, c.observer.WrapError(what, err)
 		}

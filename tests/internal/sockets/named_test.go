@@ -13,13 +13,54 @@ import (
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/host/bootstrap"
 	"github.com/shunt-ccl/shunt/host/carrier"
+	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/transports/shm"
 )
 
-func init() { host.Register(shm.Transport{}) }
+// picky is shm that one rank of a test cannot use.
+type picky struct{ shm.Transport }
+
+var pickyRank = -1
+
+func (p picky) Info() plugin.Info {
+	i := p.Transport.Info()
+	i.Name = "picky"
+	return i
+}
+
+func (p picky) Open(ctx context.Context, c plugin.OpenConfig) (plugin.Endpoint, error) {
+	if c.Rank == pickyRank {
+		return nil, plugin.Errorf(plugin.Unsupported, "not in this container")
+	}
+	return p.Transport.Open(ctx, c)
+}
+
+func init() {
+	host.Register(shm.Transport{})
+	host.Register(picky{})
+}
 
 // Where one rank names the transports that the others take because they are there, all use the same.
 func TestTransportsThatOneRankNames(t *testing.T) {
+	require.NoError(t, errors.Join(initBoth(t, func(rank int, o *host.Options) {
+		if rank == 1 {
+			for _, name := range carrier.Registered() {
+				o.Transports = append(o.Transports, "builtin:"+name)
+			}
+		}
+	})...))
+}
+
+// What one rank of a host cannot use, and nobody has named, no rank uses.
+func TestTransportThatOneRankOfAHostCannotUse(t *testing.T) {
+	pickyRank = 1
+	defer func() { pickyRank = -1 }()
+	require.NoError(t, errors.Join(initBoth(t, func(int, *host.Options) {})...))
+}
+
+// initBoth makes a communicator of two ranks in host memory, runs a barrier, and returns each rank's error.
+func initBoth(t *testing.T, adjust func(rank int, o *host.Options)) []error {
+	t.Helper()
 	id, root, err := bootstrap.NewID("")
 	require.NoError(t, err)
 	defer root.Close()
@@ -29,11 +70,7 @@ func TestTransportsThatOneRankNames(t *testing.T) {
 		ranks.Go(func() {
 			o := host.Options{Rank: rank, World: 2, ID: id.String(), Timeout: 5 * time.Second,
 				Logger: slog.New(slog.DiscardHandler)}
-			if rank == 1 {
-				for _, name := range carrier.Registered() {
-					o.Transports = append(o.Transports, "builtin:"+name)
-				}
-			}
+			adjust(rank, &o)
 			c, err := host.Init(context.Background(), o)
 			if err == nil {
 				err = errors.Join(c.Barrier(nil), c.Close())
@@ -42,5 +79,5 @@ func TestTransportsThatOneRankNames(t *testing.T) {
 		})
 	}
 	ranks.Wait()
-	require.NoError(t, errors.Join(errs...))
+	return errs
 }
