@@ -240,10 +240,9 @@ func (t *Registry) followPeer(ctx context.Context, rank int, again bool) {
 		}
 		mapping, address, err := t.open(ctx, rank, i, s)
 		if err == nil {
-			err = t.copies.Put(place, binary.LittleEndian.AppendUint64(nil, uint64(address)))
-			shared := &sharedMapping{Closer: mapping}
-			shared.hold()
-			t.noteImport(have, imported{generation: s.generation, mapping: shared, address: address, bytes: s.bytes})
+			if err = t.copies.Put(place, binary.LittleEndian.AppendUint64(nil, uint64(address))); err != nil {
+				err = errors.Join(err, mapping.Close()) // the exporter is not told of it, so no kernel uses it
+			}
 		}
 		if err != nil {
 			level := slog.LevelInfo
@@ -257,6 +256,9 @@ func (t *Registry) followPeer(ctx context.Context, rank int, again bool) {
 				"rank", t.Rank, "peer", rank, "bytes", s.bytes, "reason", err)
 			continue
 		}
+		shared := &sharedMapping{Closer: mapping}
+		shared.hold()
+		t.noteImport(have, imported{generation: s.generation, mapping: shared, address: address, bytes: s.bytes})
 		atomic.StoreUint64(mine.mapped(rank, i), s.generation)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/cuda/cudatest"
+	"github.com/shunt-ccl/shunt/host/topology"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -45,4 +47,26 @@ func TestWindowsOfFasterPeersAreMappedLater(t *testing.T) {
 	follow()
 	require.Zero(t, atomic.LoadUint64(said))
 	require.Zero(t, address())
+}
+
+// What a peer exports is unmapped again where kernels cannot be told of it.
+func TestNothingStaysMappedThatKernelsCannotBeToldOf(t *testing.T) {
+	registry, peer := aRegistry(t), cudatest.New(cudatest.Options{})
+	t.Cleanup(peer.Close)
+	registry.Topology = topology.New([]topology.Place{{Rank: 0, PID: 1}, {Rank: 1, PID: 2}})
+	ctx, err := peer.Retain(0)
+	require.NoError(t, err)
+	base, err := peer.Alloc(ctx, 4096)
+	require.NoError(t, err)
+	handle, err := peer.ExportIPC(ctx, base)
+	require.NoError(t, err)
+	registry.pages[1].write(3, pageEntry{generation: 5, kind: plugin.HandleKindCudaIpc, base: base, bytes: 4096, ipc: handle})
+	driver := registry.gpu.Driver.(*cudatest.Driver)
+	before := driver.Leaks()
+	driver.Fail("Copy", 0, cuda.OutOfMemory)
+	registry.followPeer(t.Context(), 1, false)
+	require.False(t, driver.Pending("Copy"))
+	require.Equal(t, before, driver.Leaks())
+	registry.followPeer(t.Context(), 1, true)
+	require.EqualValues(t, 5, atomic.LoadUint64(registry.pages[0].mapped(1, 3)), "it is mapped in the next attempt")
 }
