@@ -203,12 +203,12 @@ func (h *hub) release() {
 	last := h.refs == 0
 	if last {
 		delete(registry.hubs, h.key)
+		h.listener.Close() // with mu held: who takes the place next finds it free
 	}
 	registry.mu.Unlock()
 	if !last {
 		return
 	}
-	h.listener.Close()
 	h.mu.Lock()
 	h.closed = true
 	for _, s := range h.strangers {
