@@ -60,7 +60,8 @@ func TestNothingStaysMappedThatKernelsCannotBeToldOf(t *testing.T) {
 	require.NoError(t, err)
 	handle, err := peer.ExportIPC(ctx, base)
 	require.NoError(t, err)
-	registry.pages[1].write(3, pageEntry{generation: 5, kind: plugin.HandleKindCudaIpc, base: base, bytes: 4096, ipc: handle})
+	registry.pages[1].write(3, pageEntry{generation: 5, kind: plugin.HandleKindCudaIpc, base: base, bytes: 4096,
+		ipc: handle})
 	driver := registry.gpu.Driver.(*cudatest.Driver)
 	before := driver.Leaks()
 	driver.Fail("Copy", 0, cuda.OutOfMemory)
