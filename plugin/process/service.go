@@ -133,7 +133,7 @@ func (s *service) Allocate(ctx context.Context, m *proto.AllocateRequest) (reply
 			return err
 		}
 		if err := s.pass(m.GetEndpoint(), r); err != nil {
-			_ = e.Free(ctx, m.GetId())
+			_ = e.Free(context.WithoutCancel(ctx), m.GetId()) // who has given up is why it was not passed
 			return err
 		}
 		reply = &proto.AllocateReply{Region: proto.FromRegion(r)}

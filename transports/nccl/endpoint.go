@@ -25,6 +25,7 @@ type endpoint struct {
 	word    cuda.Ptr // 8 bytes for barriers
 	calls   []*C.nl_call
 	closed  bool
+	unmade  error // why the communicator could not be made
 
 	registers bool // RegisterVariable is on
 
@@ -57,6 +58,9 @@ func (e *endpoint) Free(context.Context, uint32) error {
 func (e *endpoint) Publish(_ context.Context, x plugin.Exchange) ([]byte, error) {
 	if x.Algorithm == "" {
 		return []byte(e.library.String()), nil
+	}
+	if err := e.unmade; err != nil {
+		return nil, plugin.Errorf(plugin.CodeOf(err), "%w (in an earlier call; make a new communicator)", err)
 	}
 	if e.made() {
 		return []byte{made}, nil
@@ -103,7 +107,8 @@ func (e *endpoint) Connect(ctx context.Context, x plugin.Exchange, published [][
 	if len(published[0]) != 1+C.NL_ID_BYTES {
 		return plugin.Errorf(plugin.Protocol, "nccl: rank 0 published a name of %d bytes, want %d", len(published[0])-1, C.NL_ID_BYTES)
 	}
-	return e.join(ctx, published[0][1:])
+	e.unmade = e.join(ctx, published[0][1:])
+	return e.unmade
 }
 
 func (e *endpoint) made() bool {

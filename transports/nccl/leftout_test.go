@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -212,6 +213,40 @@ func TestNumericsWithNccl(t *testing.T) {
 			return nil
 		}) {
 			require.NoError(t, err)
+		}
+	}
+}
+
+// Where NCCL could not make its communicator, later calls say so too, and why.
+func TestACommunicatorOfNcclThatCouldNotBeMade(t *testing.T) {
+	path, err := nccltest.Build(t.TempDir())
+	require.NoError(t, err)
+	require.NoError(t, nccltest.Install(path))
+	t.Setenv(nccl.Variable, path)
+	t.Setenv("SHUNT_ALGO", "all_reduce=nccl/tuned")
+	t.Cleanup(func() { nccltest.Break(-1, 0, "") })
+	var calls [2][3]error
+	for rank, err := range world(t, []string{"builtin:cudaipc", "builtin:nccl"}, func(c *host.Communicator) error {
+		d := drivers[c.Rank()]
+		context, err := d.Retain(c.Rank())
+		if err != nil {
+			return err
+		}
+		p, err := d.Alloc(context, 64)
+		if err != nil {
+			return err
+		}
+		nccltest.Break(0, 3, "no room")
+		at := *(*unsafe.Pointer)(unsafe.Pointer(&p))
+		for i := range calls[c.Rank()] {
+			calls[c.Rank()][i] = c.AllReduce(at, at, 16, plugin.Float32, plugin.OpSum, nil)
+		}
+		return errors.Join(d.Free(context, p), d.Release(c.Rank()))
+	}) {
+		require.NoError(t, err, "rank %d", rank)
+		for i, err := range calls[rank] {
+			assert.ErrorContains(t, err, "making a communicator: NCCL says \"internal error\": no room", "call %d of rank %d", i,
+				rank)
 		}
 	}
 }

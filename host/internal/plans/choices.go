@@ -77,8 +77,11 @@ func (pl *Planner) CompareChoices(ctx context.Context, tag string) error {
 	}
 	all := make([][]choice, len(answers))
 	for rank, answer := range answers {
-		if err := json.Unmarshal(answer, &all[rank]); err != nil || len(all[rank]) != len(mine) {
-			return plugin.Errorf(plugin.Protocol, "rank %d sent a malformed list of %d choices: %w", rank, len(all[rank]), err)
+		if err := json.Unmarshal(answer, &all[rank]); err != nil {
+			return plugin.Errorf(plugin.Protocol, "rank %d sent a malformed list of choices: %w", rank, err)
+		}
+		if len(all[rank]) != len(mine) {
+			return plugin.Errorf(plugin.Protocol, "rank %d sent %d choices, want %d", rank, len(all[rank]), len(mine))
 		}
 	}
 	for i := range mine {

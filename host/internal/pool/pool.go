@@ -364,16 +364,6 @@ func (p *Pool) Idle(look bool) []*Segment {
 	return idle
 }
 
-// PutBack undoes Idle for a segment that could not be released.
-func (p *Pool) PutBack(s *Segment) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	at, _ := slices.BinarySearchFunc(p.segments, s, func(a, b *Segment) int { return cmp.Compare(a.number, b.number) })
-	p.segments = slices.Insert(p.segments, at, s)
-	p.stats.Segments++
-	p.release(s.first, nil)
-}
-
 // Close destroys the pool's events. It has no segments any more.
 func (p *Pool) Close() (err error) {
 	p.mu.Lock()
