@@ -180,37 +180,44 @@ func twoGraphs(_ context.Context, s *stage) (err error) {
 // graphLives lets graphs and their communicator end in either order, and looks
 // for device memory and descriptors that stay.
 func graphLives(ctx context.Context, s *stage) error {
-	const warm = 2
-	var before, after holdings
-	for round := range s.c.Repeat + warm {
-		if round == warm {
-			var err error
-			if before, err = s.quiet(holdings{}); err != nil {
-				return err
+	const warmUp = 2
+	round := 0
+	row := func(rounds int, before holdings) (holdings, error) {
+		for range rounds {
+			for _, commFirst := range []bool{false, true} {
+				if err := s.graphLife(ctx, round, commFirst); err != nil {
+					return before, fmt.Errorf("round %d, communicator closed first %t: %w", round, commFirst, err)
+				}
 			}
+			round++
 		}
-		for _, commFirst := range []bool{false, true} {
-			if err := s.graphLife(ctx, round, commFirst); err != nil {
-				return fmt.Errorf("round %d, communicator closed first %t: %w", round, commFirst, err)
-			}
+		// What a closed communicator left to its graph is freed by the next one.
+		sub, err := s.comm.Split(ctx, 0, s.me)
+		if err == nil {
+			err = sub.Close()
 		}
+		if err != nil {
+			return before, err
+		}
+		return s.quiet(before)
 	}
-	// What a closed communicator left to its graph is freed by the next one.
-	sub, err := s.comm.Split(ctx, 0, s.me)
-	if err == nil {
-		err = sub.Close()
-	}
+	before, err := row(warmUp, holdings{})
 	if err != nil {
 		return err
 	}
-	if after, err = s.quiet(before); err != nil {
+	left, err := s.leftBehind(ctx, func() (left []string, err error) {
+		now, err := row(s.c.Repeat, before)
+		if now.more(before) {
+			left = []string{fmt.Sprintf("%d descriptors, then %d; %d bytes of device memory free, then %d", before.descriptors,
+				now.descriptors, before.available, now.available)}
+		}
+		before = now
+		return left, err
+	})
+	if err != nil || len(left) == 0 {
 		return err
 	}
-	if after.more(before) {
-		return fmt.Errorf("after %d rounds: %d descriptors, then %d; %d bytes of device memory free, then %d",
-			s.c.Repeat, before.descriptors, after.descriptors, before.available, after.available)
-	}
-	return nil
+	return fmt.Errorf("after %d rounds, time after time: %s", s.c.Repeat, left[0])
 }
 
 // leakLimit is below what one communicator takes on a device.

@@ -19,10 +19,7 @@ import (
 // lives makes communicators and windows, uses them and closes them. The rank, and the process of a plugin, then hold
 // what they held before: a job that does so for days must not run out of descriptors, threads or memory.
 func lives(ctx context.Context, s *stage) error {
-	const (
-		warmUp = 2 // what is made once and kept
-		most   = 4 // rows of lives: what is no leak ends a little later, or grows in one of them and then no more
-	)
+	const warmUp = 2 // what is made once and kept
 	number := 0
 	row := func(lives int) ([]held, error) {
 		for range lives {
@@ -37,30 +34,42 @@ func lives(ctx context.Context, s *stage) error {
 	if err != nil {
 		return err
 	}
-	var grown []string
-	for range most {
+	left, err := s.leftBehind(ctx, func() ([]string, error) {
 		now, err := row(s.c.Repeat)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		grown = nil
+		var grown []string
 		for i := range now {
 			grown = append(grown, now[i].since(before[i], s.c.Repeat)...)
 		}
-		verdicts, err := s.comm.Exchange(ctx, []byte{byte(min(len(grown), 1))})
-		if err != nil {
-			return err
-		}
-		if !slices.ContainsFunc(verdicts, func(v []byte) bool { return v[0] != 0 }) {
-			return nil
-		}
 		before = now
-	}
-	if len(grown) == 0 {
-		return nil // another rank says it
+		return grown, nil
+	})
+	if err != nil || len(left) == 0 {
+		return err
 	}
 	return fmt.Errorf("%d communicators were made, used and closed, time after time, and left behind %s", s.c.Repeat,
-		strings.Join(grown, ", "))
+		strings.Join(left, ", "))
+}
+
+// leftBehind returns what the last of some rows has left behind on this rank: what is no leak ends a little later, or
+// grows in one row and then no more, and a device has other users. No row follows one that left nothing on any rank.
+func (s *stage) leftBehind(ctx context.Context, row func() ([]string, error)) (left []string, err error) {
+	const most = 4
+	for range most {
+		if left, err = row(); err != nil {
+			return nil, err
+		}
+		verdicts, err := s.comm.Exchange(ctx, []byte{byte(min(len(left), 1))})
+		if err != nil {
+			return nil, err
+		}
+		if !slices.ContainsFunc(verdicts, func(v []byte) bool { return v[0] != 0 }) {
+			return nil, nil
+		}
+	}
+	return left, nil // nothing where another rank says it
 }
 
 // life is that of one communicator: collectives, each with a plan of its own, messages and a window.
