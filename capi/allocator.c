@@ -22,7 +22,7 @@ static void *alloc_at(int place, ptrdiff_t bytes, int device, void *stream) {
   if (shunt_forked())
     return NULL;
   if (number != 0 && device != served) {
-    shunt_fail(SHUNT_INVALID_ARGUMENT, "alloc of %lld bytes on device %d: the allocator serves device %d",
+    shunt_fail(NULL, SHUNT_INVALID_ARGUMENT, "alloc of %lld bytes on device %d: the allocator serves device %d",
                (long long)bytes, device, (int)served);
     return NULL;
   }
@@ -62,10 +62,10 @@ shunt_status shunt_allocator_create(shunt_comm comm, uint32_t flags, int64_t seg
   uint64_t number = 0;
   shunt_status status;
   GUARD();
-  NEED(allocator);
+  NEED(comm, allocator);
   *allocator = NULL;
   if ((flags & ~SHUNT_ALLOCATOR_SYMMETRIC) != 0)
-    return shunt_fail(SHUNT_INVALID_ARGUMENT,
+    return shunt_fail(comm, SHUNT_INVALID_ARGUMENT,
                       "shunt_allocator_create: flags are %#x; want 0 or SHUNT_ALLOCATOR_SYMMETRIC", (unsigned)flags);
   status = go_allocator_create(SHUNT_NUMBER(comm), (flags & SHUNT_ALLOCATOR_SYMMETRIC) != 0, segment_bytes, &number);
   *allocator = (shunt_allocator)(uintptr_t)number;
@@ -74,20 +74,20 @@ shunt_status shunt_allocator_create(shunt_comm comm, uint32_t flags, int64_t seg
 
 shunt_status shunt_allocator_alloc(shunt_allocator allocator, int64_t bytes, void *stream, void **memory) {
   GUARD();
-  NEED(memory);
+  NEED(NULL, memory);
   *memory = NULL;
   return go_allocator_alloc(SHUNT_NUMBER(allocator), bytes, stream, memory);
 }
 
 shunt_status shunt_allocator_free(shunt_allocator allocator, void *memory, void *stream) {
   GUARD();
-  NEED(memory);
+  NEED(NULL, memory);
   return go_allocator_free(SHUNT_NUMBER(allocator), memory, stream);
 }
 
 shunt_status shunt_allocator_record_stream(shunt_allocator allocator, const void *memory, void *stream) {
   GUARD();
-  NEED(memory);
+  NEED(NULL, memory);
   return go_allocator_record_stream(SHUNT_NUMBER(allocator), (void *)(uintptr_t)memory, stream);
 }
 
@@ -106,10 +106,10 @@ shunt_status shunt_allocator_get_stats(shunt_allocator allocator, shunt_allocato
   shunt_status status;
   size_t size;
   GUARD();
-  NEED(stats);
+  NEED(NULL, stats);
   size = stats->struct_size;
   if (size < sizeof(size_t) + sizeof(int64_t) || size > 4096)
-    return shunt_fail(SHUNT_INVALID_ARGUMENT,
+    return shunt_fail(NULL, SHUNT_INVALID_ARGUMENT,
                       "shunt_allocator_get_stats: struct_size is %zu; want sizeof(shunt_allocator_stats), %zu", size,
                       sizeof(mine));
   memset(&mine, 0, sizeof(mine));
@@ -125,8 +125,8 @@ shunt_status shunt_allocator_functions(shunt_allocator allocator, shunt_alloc_fn
   shunt_status status;
   int i, place = -1;
   GUARD();
-  NEED(alloc);
-  NEED(free);
+  NEED(NULL, alloc);
+  NEED(NULL, free);
   *alloc = NULL;
   *free = NULL;
   status = go_allocator_device(number, &device);
@@ -141,7 +141,7 @@ shunt_status shunt_allocator_functions(shunt_allocator allocator, shunt_alloc_fn
       place = i;
   }
   if (place < 0)
-    return shunt_fail(SHUNT_OUT_OF_MEMORY,
+    return shunt_fail(NULL, SHUNT_OUT_OF_MEMORY,
                       "shunt_allocator_functions: %d allocators of this process have functions already; destroy some",
                       PLACES);
   /* Also where another thread has taken the place and not yet stored this: the caller may use the functions at once. */

@@ -21,10 +21,10 @@ static inline shunt_status run(shunt_comm comm, shunt_operation *operation) {
   } while (0)
 
 /* The plain functions have no place for the scalar. */
-#define REFUSE_PREMUL_SUM(function)                                                                        \
-  do {                                                                                                     \
-    if (op == SHUNT_OP_PREMUL_SUM && !shunt_forked())                                                      \
-      return shunt_fail(SHUNT_INVALID_ARGUMENT, function ": premul_sum needs a scalar: use shunt_run");    \
+#define REFUSE_PREMUL_SUM(function)                                                                           \
+  do {                                                                                                        \
+    if (op == SHUNT_OP_PREMUL_SUM && !shunt_forked())                                                         \
+      return shunt_fail(comm, SHUNT_INVALID_ARGUMENT, function ": premul_sum needs a scalar: use shunt_run"); \
   } while (0)
 
 shunt_status shunt_all_reduce(shunt_comm comm, const void *send, void *recv, int64_t count, shunt_dtype dtype,
@@ -158,7 +158,7 @@ shunt_status shunt_run(shunt_comm comm, const shunt_operation *given) {
   shunt_status status;
   if (shunt_forked())
     return SHUNT_FORKED;
-  status = shunt_read_operation(given, &operation);
+  status = shunt_read_operation(comm, given, &operation);
   if (status != SHUNT_OK)
     return status;
   return run(comm, &operation);

@@ -9,9 +9,9 @@
 
 shunt_status shunt_get_unique_id(char *id, size_t capacity) {
   GUARD();
-  NEED(id);
+  NEED(NULL, id);
   if (capacity == 0)
-    return shunt_fail(SHUNT_INVALID_ARGUMENT, "shunt_get_unique_id: capacity is 0, want SHUNT_UNIQUE_ID_BYTES");
+    return shunt_fail(NULL, SHUNT_INVALID_ARGUMENT, "shunt_get_unique_id: capacity is 0, want SHUNT_UNIQUE_ID_BYTES");
   id[0] = 0;
   return go_get_unique_id(id, capacity);
 }
@@ -21,7 +21,7 @@ shunt_status shunt_comm_init(const shunt_options *given, shunt_comm *comm) {
   shunt_status status;
   uint64_t number = 0;
   GUARD();
-  NEED(comm);
+  NEED(NULL, comm);
   *comm = NULL;
   status = shunt_read_options(given, &options);
   if (status != SHUNT_OK)
@@ -35,13 +35,13 @@ shunt_status shunt_comm_init_env(shunt_comm *comm) { return shunt_comm_init(NULL
 
 shunt_status shunt_rank(shunt_comm comm, int32_t *rank) {
   GUARD();
-  NEED(rank);
+  NEED(comm, rank);
   return go_rank(SHUNT_NUMBER(comm), rank);
 }
 
 shunt_status shunt_world(shunt_comm comm, int32_t *world) {
   GUARD();
-  NEED(world);
+  NEED(comm, world);
   return go_world(SHUNT_NUMBER(comm), world);
 }
 
@@ -49,7 +49,7 @@ shunt_status shunt_split(shunt_comm comm, int32_t color, int32_t key, shunt_comm
   uint64_t number = 0;
   shunt_status status;
   GUARD();
-  NEED(split);
+  NEED(comm, split);
   *split = NULL;
   status = go_split(SHUNT_NUMBER(comm), color, key, &number);
   *split = HANDLE(shunt_comm, number);
@@ -60,7 +60,7 @@ shunt_status shunt_shrink(shunt_comm comm, shunt_comm *shrunk) {
   uint64_t number = 0;
   shunt_status status;
   GUARD();
-  NEED(shrunk);
+  NEED(comm, shrunk);
   *shrunk = NULL;
   status = go_shrink(SHUNT_NUMBER(comm), &number);
   *shrunk = HANDLE(shunt_comm, number);
@@ -71,11 +71,11 @@ shunt_status shunt_subset(shunt_comm comm, const int32_t *ranks, int32_t count, 
   uint64_t number = 0;
   shunt_status status;
   GUARD();
-  NEED(subset);
+  NEED(comm, subset);
   *subset = NULL;
-  NEED(ranks);
+  NEED(comm, ranks);
   if (count < 1 || count > 1024)
-    return shunt_fail(SHUNT_INVALID_ARGUMENT, "shunt_subset: %d ranks; want 1 to 1024", (int)count);
+    return shunt_fail(comm, SHUNT_INVALID_ARGUMENT, "shunt_subset: %d ranks; want 1 to 1024", (int)count);
   status = go_subset(SHUNT_NUMBER(comm), (int32_t *)(uintptr_t)ranks, count, &number);
   *subset = HANDLE(shunt_comm, number);
   return status;
@@ -84,10 +84,10 @@ shunt_status shunt_subset(shunt_comm comm, const int32_t *ranks, int32_t count, 
 shunt_status shunt_exchange(shunt_comm comm, const void *send, int64_t bytes, void *recv) {
   GUARD();
   if (bytes < 0)
-    return shunt_fail(SHUNT_INVALID_ARGUMENT, "shunt_exchange: bytes is %lld; want 0 or more", (long long)bytes);
+    return shunt_fail(comm, SHUNT_INVALID_ARGUMENT, "shunt_exchange: bytes is %lld; want 0 or more", (long long)bytes);
   if (bytes > 0) {
-    NEED(send);
-    NEED(recv);
+    NEED(comm, send);
+    NEED(comm, recv);
   }
   return go_exchange(SHUNT_NUMBER(comm), (void *)(uintptr_t)send, bytes, recv);
 }
@@ -104,8 +104,8 @@ shunt_status shunt_synchronize(shunt_comm comm, void *stream) {
 
 shunt_status shunt_note_refusal(shunt_comm comm, const char *call, const char *why) {
   GUARD();
-  NEED(call);
-  NEED(why);
+  NEED(comm, call);
+  NEED(comm, why);
   return go_note_refusal(SHUNT_NUMBER(comm), (char *)(uintptr_t)call, (char *)(uintptr_t)why);
 }
 
@@ -120,10 +120,10 @@ shunt_status shunt_explain(shunt_comm comm, shunt_collective collective, shunt_d
   shunt_status status;
   GUARD();
   if (text == NULL && capacity != 0)
-    return shunt_fail(SHUNT_INVALID_ARGUMENT, "shunt_explain: text is NULL and capacity is %zu, want 0 with it",
+    return shunt_fail(comm, SHUNT_INVALID_ARGUMENT, "shunt_explain: text is NULL and capacity is %zu, want 0 with it",
                       capacity);
   if (text == NULL && needed == NULL)
-    return shunt_fail(SHUNT_INVALID_ARGUMENT, "shunt_explain: text and needed are both NULL, want one of them");
+    return shunt_fail(comm, SHUNT_INVALID_ARGUMENT, "shunt_explain: text and needed are both NULL, want one of them");
   if (capacity > 0)
     text[0] = 0;
   status = go_explain(SHUNT_NUMBER(comm), collective, dtype, op, count, text, capacity, &bytes);
@@ -134,7 +134,7 @@ shunt_status shunt_explain(shunt_comm comm, shunt_collective collective, shunt_d
 
 shunt_status shunt_get_async_error(shunt_comm comm, shunt_status *async_error) {
   GUARD();
-  NEED(async_error);
+  NEED(comm, async_error);
   *async_error = SHUNT_OK;
   return go_get_async_error(SHUNT_NUMBER(comm), async_error);
 }
@@ -144,10 +144,10 @@ shunt_status shunt_records(shunt_comm comm, char *json, size_t capacity, size_t 
   shunt_status status;
   GUARD();
   if (json == NULL && capacity != 0)
-    return shunt_fail(SHUNT_INVALID_ARGUMENT, "shunt_records: json is NULL and capacity is %zu, want 0 with it",
+    return shunt_fail(comm, SHUNT_INVALID_ARGUMENT, "shunt_records: json is NULL and capacity is %zu, want 0 with it",
                       capacity);
   if (capacity == 0 && bytes == NULL)
-    return shunt_fail(SHUNT_INVALID_ARGUMENT, "shunt_records: capacity is 0 and bytes is NULL, want one of them");
+    return shunt_fail(comm, SHUNT_INVALID_ARGUMENT, "shunt_records: capacity is 0 and bytes is NULL, want one of them");
   if (capacity > 0)
     json[0] = 0;
   if (bytes != NULL)
@@ -163,13 +163,13 @@ shunt_status shunt_start(shunt_comm comm, const shunt_operation *given, shunt_re
   uint64_t number = 0;
   shunt_status status;
   GUARD();
-  NEED(request);
+  NEED(comm, request);
   *request = NULL;
-  status = shunt_read_operation(given, &operation);
+  status = shunt_read_operation(comm, given, &operation);
   if (status != SHUNT_OK)
     return status;
   if (shunt_group_is_open(comm))
-    return shunt_fail(SHUNT_INVALID_ARGUMENT,
+    return shunt_fail(comm, SHUNT_INVALID_ARGUMENT,
                       "shunt_start: a group is open on this thread and communicator; end it first");
   status = go_start(SHUNT_NUMBER(comm), &operation, &number);
   *request = HANDLE(shunt_request, number);
@@ -178,10 +178,10 @@ shunt_status shunt_start(shunt_comm comm, const shunt_operation *given, shunt_re
 
 shunt_status shunt_request_test(shunt_request request, int64_t timeout_ms, int32_t *done) {
   GUARD();
-  NEED(done);
+  NEED(NULL, done);
   *done = 0;
   if (timeout_ms < 0)
-    return shunt_fail(SHUNT_INVALID_ARGUMENT, "shunt_request_test: timeout_ms is %lld; want 0 or more",
+    return shunt_fail(NULL, SHUNT_INVALID_ARGUMENT, "shunt_request_test: timeout_ms is %lld; want 0 or more",
                       (long long)timeout_ms);
   return go_request_test(SHUNT_NUMBER(request), timeout_ms, done);
 }
@@ -193,27 +193,27 @@ shunt_status shunt_request_wait(shunt_request request) {
 
 shunt_status shunt_register(shunt_comm comm, const void *memory, int64_t bytes) {
   GUARD();
-  NEED(memory);
+  NEED(comm, memory);
   return go_register(SHUNT_NUMBER(comm), (void *)(uintptr_t)memory, bytes);
 }
 
 shunt_status shunt_register_symmetric(shunt_comm comm, const void *memory, int64_t bytes) {
   GUARD();
-  NEED(memory);
+  NEED(comm, memory);
   return go_register_symmetric(SHUNT_NUMBER(comm), (void *)(uintptr_t)memory, bytes);
 }
 
 shunt_status shunt_peer_address(shunt_comm comm, const void *memory, int32_t peer, void **address) {
   GUARD();
-  NEED(memory);
-  NEED(address);
+  NEED(comm, memory);
+  NEED(comm, address);
   *address = NULL;
   return go_peer_address(SHUNT_NUMBER(comm), (void *)(uintptr_t)memory, peer, address);
 }
 
 shunt_status shunt_deregister(shunt_comm comm, const void *memory) {
   GUARD();
-  NEED(memory);
+  NEED(comm, memory);
   return go_deregister(SHUNT_NUMBER(comm), (void *)(uintptr_t)memory);
 }
 
@@ -221,8 +221,8 @@ shunt_status shunt_window_create(shunt_comm comm, int64_t bytes, shunt_window *w
   uint64_t number = 0;
   shunt_status status;
   GUARD();
-  NEED(window);
-  NEED(base);
+  NEED(comm, window);
+  NEED(comm, base);
   *window = NULL;
   *base = NULL;
   status = go_window_create(SHUNT_NUMBER(comm), bytes, &number, base);
@@ -234,9 +234,9 @@ shunt_status shunt_window_at(shunt_comm comm, void *memory, int64_t bytes, shunt
   uint64_t number = 0;
   shunt_status status;
   GUARD();
-  NEED(memory);
-  NEED(window);
-  NEED(base);
+  NEED(comm, memory);
+  NEED(comm, window);
+  NEED(comm, base);
   *window = NULL;
   *base = NULL;
   status = go_window_at(SHUNT_NUMBER(comm), memory, bytes, &number, base);

@@ -91,6 +91,16 @@ func copyText(buffer *C.char, capacity C.uint64_t, text string) {
 	into[n] = 0
 }
 
+// go_set_error leaves the message of a call that failed before it came to Go with its communicator, if there is one.
+//
+//export go_set_error
+func go_set_error(number C.uint64_t, code C.int32_t, text *C.char, bytes C.uint64_t) {
+	if c := communicators.get(handle(number)); c != nil {
+		message := C.GoStringN(text, C.int(bytes))
+		c.last.set(plugin.Errorf(plugin.Code(code), "%s", message), message)
+	}
+}
+
 //export go_last_error
 func go_last_error(number C.uint64_t, text *C.char, capacity C.uint64_t) (result C.int32_t) {
 	defer recovered(&result)

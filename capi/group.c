@@ -101,7 +101,7 @@ int shunt_group_takes(shunt_comm comm, const shunt_operation *operation, shunt_s
     int64_t capacity = g->capacity == 0 ? 16 : 2 * g->capacity;
     shunt_operation *grown = realloc(g->operations, (size_t)capacity * sizeof *grown);
     if (grown == NULL) {
-      *status = shunt_fail(SHUNT_OUT_OF_MEMORY, "no memory for %lld operations in a group", (long long)capacity);
+      *status = shunt_fail(comm, SHUNT_OUT_OF_MEMORY, "no memory for %lld operations in a group", (long long)capacity);
       return 1;
     }
     g->operations = grown;
@@ -109,7 +109,7 @@ int shunt_group_takes(shunt_comm comm, const shunt_operation *operation, shunt_s
   }
   g->operations[g->count] = *operation;
   if (!copy_arrays(g, &g->operations[g->count])) {
-    *status = shunt_fail(SHUNT_OUT_OF_MEMORY, "no memory for the counts of an operation in a group");
+    *status = shunt_fail(comm, SHUNT_OUT_OF_MEMORY, "no memory for the counts of an operation in a group");
     return 1;
   }
   g->count++;
@@ -143,7 +143,7 @@ shunt_status shunt_group_start(shunt_comm comm) {
   return SHUNT_OK;
 no_memory:
   free(g);
-  return shunt_fail(SHUNT_OUT_OF_MEMORY, "no memory for a group");
+  return shunt_fail(comm, SHUNT_OUT_OF_MEMORY, "no memory for a group");
 }
 
 static void unlink_group(struct group *g) {
@@ -165,7 +165,8 @@ shunt_status shunt_group_cancel(shunt_comm comm) {
     return SHUNT_FORKED;
   g = find(comm);
   if (g == NULL)
-    return shunt_fail(SHUNT_INVALID_ARGUMENT, "shunt_group_cancel: this thread has no open group on this communicator");
+    return shunt_fail(comm, SHUNT_INVALID_ARGUMENT,
+                      "shunt_group_cancel: this thread has no open group on this communicator");
   unlink_group(g);
   free_operations(g);
   return SHUNT_OK;
@@ -178,7 +179,8 @@ shunt_status shunt_group_end(shunt_comm comm) {
     return SHUNT_FORKED;
   g = find(comm);
   if (g == NULL)
-    return shunt_fail(SHUNT_INVALID_ARGUMENT, "shunt_group_end: this thread has no open group on this communicator");
+    return shunt_fail(comm, SHUNT_INVALID_ARGUMENT,
+                      "shunt_group_end: this thread has no open group on this communicator");
   if (--g->depth > 0)
     return SHUNT_OK;
   unlink_group(g);
@@ -195,21 +197,23 @@ shunt_status shunt_run_together(const shunt_comm *comms, const shunt_operation *
   if (count == 0)
     return SHUNT_OK;
   if (count < 0 || count > INT32_MAX)
-    return shunt_fail(SHUNT_INVALID_ARGUMENT, "shunt_run_together: count is %lld; want 0 to %d", (long long)count,
+    return shunt_fail(NULL, SHUNT_INVALID_ARGUMENT, "shunt_run_together: count is %lld; want 0 to %d", (long long)count,
                       INT32_MAX);
   if (comms == NULL || operations == NULL)
-    return shunt_fail(SHUNT_INVALID_ARGUMENT, "shunt_run_together: %s is NULL", comms == NULL ? "comms" : "operations");
+    return shunt_fail(NULL, SHUNT_INVALID_ARGUMENT, "shunt_run_together: %s is NULL",
+                      comms == NULL ? "comms" : "operations");
   uint64_t *numbers = malloc((size_t)count * sizeof *numbers);
   shunt_operation *read = malloc((size_t)count * sizeof *read);
   if (numbers == NULL || read == NULL)
-    status = shunt_fail(SHUNT_OUT_OF_MEMORY, "no memory for %lld operations", (long long)count);
+    status = shunt_fail(NULL, SHUNT_OUT_OF_MEMORY, "no memory for %lld operations", (long long)count);
   for (int64_t i = 0; i < count && status == SHUNT_OK; i++) {
     numbers[i] = SHUNT_NUMBER(comms[i]);
     if (find(comms[i]) != NULL)
-      status =
-          shunt_fail(SHUNT_INVALID_ARGUMENT, "shunt_run_together: this thread has an open group on a communicator");
+      status = shunt_fail(comms[i], SHUNT_INVALID_ARGUMENT,
+                          "shunt_run_together: this thread has an open group on a communicator");
     else
-      status = shunt_read_operation((const shunt_operation *)(const void *)((const char *)operations +
+      status = shunt_read_operation(comms[i],
+                                    (const shunt_operation *)(const void *)((const char *)operations +
                                                                             (size_t)i * operations[0].struct_size),
                                     &read[i]);
   }

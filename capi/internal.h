@@ -28,9 +28,10 @@ const char *shunt_file(void);
 /* log.c: hands a line to the program's function. */
 void shunt_call_log(shunt_log_function function, void *context, int32_t level, const char *text);
 
-/* message.c: the calling thread's message. */
+/* message.c: the calling thread's message; shunt_fail's is also that of comm, which may be NULL or no communicator. */
 void shunt_set_message(const char *text, size_t bytes);
-shunt_status shunt_fail(shunt_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+shunt_status shunt_fail(shunt_comm comm, shunt_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* group.c: 1 if the operation was queued in an open group of this thread. */
 int shunt_group_takes(shunt_comm comm, const shunt_operation *operation, shunt_status *status);
@@ -41,7 +42,7 @@ int shunt_keep_pending(uint64_t comm, uint64_t request);
 
 /* structs.c: a caller's struct of any version as one of ours. */
 shunt_status shunt_read_options(const shunt_options *given, shunt_options *options);
-shunt_status shunt_read_operation(const shunt_operation *given, shunt_operation *operation);
+shunt_status shunt_read_operation(shunt_comm comm, const shunt_operation *given, shunt_operation *operation);
 
 /* A handle as the number that the table of handles in Go knows. */
 #define SHUNT_NUMBER(handle) ((uint64_t)(uintptr_t)(handle))
@@ -73,6 +74,7 @@ extern int32_t go_explain(uint64_t comm, uint32_t collective, uint32_t dtype, ui
                           uint64_t capacity, uint64_t *needed);
 extern int32_t go_get_async_error(uint64_t comm, int32_t *async_error);
 extern int32_t go_records(uint64_t comm, char *json, uint64_t capacity, uint64_t *needed);
+extern void go_set_error(uint64_t comm, int32_t code, char *text, uint64_t bytes);
 extern int32_t go_last_error(uint64_t comm, char *text, uint64_t capacity);
 extern int32_t go_register(uint64_t comm, void *memory, int64_t bytes);
 extern int32_t go_register_symmetric(uint64_t comm, void *memory, int64_t bytes);
@@ -91,17 +93,18 @@ extern int32_t go_window_at(uint64_t comm, void *memory, int64_t bytes, uint64_t
 extern int32_t go_window_free(uint64_t window);
 extern int32_t go_peer_address(uint64_t comm, void *memory, int32_t peer, void **address);
 
-/* What a function begins with: it cannot run in a forked child, and does not take a null pointer. */
+/* What a function begins with: it cannot run in a forked child, and does not take a null pointer.
+ * comm is the communicator that the call is on, or NULL. */
 #define GUARD()            \
   do {                     \
     if (shunt_forked())    \
       return SHUNT_FORKED; \
   } while (0)
 
-#define NEED(pointer)                                                                     \
-  do {                                                                                    \
-    if ((pointer) == NULL)                                                                \
-      return shunt_fail(SHUNT_INVALID_ARGUMENT, "%s: " #pointer " is NULL", __func__);    \
+#define NEED(comm, pointer)                                                                    \
+  do {                                                                                         \
+    if ((pointer) == NULL)                                                                     \
+      return shunt_fail((comm), SHUNT_INVALID_ARGUMENT, "%s: " #pointer " is NULL", __func__); \
   } while (0)
 
 #endif

@@ -56,7 +56,7 @@ void shunt_set_message(const char *text, size_t bytes) {
   m->thread[bytes] = 0;
 }
 
-shunt_status shunt_fail(shunt_status status, const char *format, ...) {
+shunt_status shunt_fail(shunt_comm comm, shunt_status status, const char *format, ...) {
   char text[SHUNT_MESSAGE_BYTES];
   va_list arguments;
   va_start(arguments, format);
@@ -67,6 +67,8 @@ shunt_status shunt_fail(shunt_status status, const char *format, ...) {
   if ((size_t)bytes >= sizeof text)
     bytes = sizeof text - 1;
   shunt_set_message(text, (size_t)bytes);
+  if (comm != NULL)
+    go_set_error(SHUNT_NUMBER(comm), status, text, (size_t)bytes);
   return status;
 }
 

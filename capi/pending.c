@@ -37,7 +37,7 @@ shunt_status shunt_set_block_limit(shunt_comm comm, int64_t block_limit_ms) {
   if (shunt_forked())
     return SHUNT_FORKED;
   if (block_limit_ms < 0)
-    return shunt_fail(SHUNT_INVALID_ARGUMENT, "shunt_set_block_limit: block_limit_ms is %lld; want 0 or more",
+    return shunt_fail(comm, SHUNT_INVALID_ARGUMENT, "shunt_set_block_limit: block_limit_ms is %lld; want 0 or more",
                       (long long)block_limit_ms);
   return go_set_block_limit(SHUNT_NUMBER(comm), block_limit_ms);
 }
@@ -53,7 +53,8 @@ shunt_status shunt_continue(shunt_comm comm) {
     return SHUNT_FORKED;
   int i = latest(SHUNT_NUMBER(comm));
   if (i < 0)
-    return shunt_fail(SHUNT_INVALID_ARGUMENT, "shunt_continue: this thread has nothing pending on this communicator");
+    return shunt_fail(comm, SHUNT_INVALID_ARGUMENT,
+                      "shunt_continue: this thread has nothing pending on this communicator");
   shunt_status status = go_continue(pending[i].request);
   if (status != SHUNT_PENDING)
     forget(i);
