@@ -1,25 +1,17 @@
 /*
  * group.c: groups. A group is a list of operations that belongs to one thread
  * and one communicator; it lives here, in C, and crosses into Go as an array
- * when it ends. Counts and displacements on the host are copied when queued.
+ * when it ends.
  */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "internal.h"
 
-struct block {
-  struct block *next;
-  int64_t values[];
-};
-
 struct group {
   struct group *next;
-  struct block *blocks; /* what the operations' arrays point into */
   shunt_comm comm;
-  int32_t world;
   int32_t depth;
   int64_t count, capacity;
   shunt_operation *operations;
@@ -33,11 +25,6 @@ static pthread_key_t key;
 static int have_key;
 
 static void free_operations(struct group *g) {
-  for (struct block *b = g->blocks; b != NULL;) {
-    struct block *next = b->next;
-    free(b);
-    b = next;
-  }
   free(g->operations);
   free(g);
 }
@@ -66,32 +53,6 @@ static struct group *find(shunt_comm comm) {
 
 int shunt_group_is_open(shunt_comm comm) { return find(comm) != NULL; }
 
-/* copy_arrays replaces the operation's arrays by copies in a block. */
-static int copy_arrays(struct group *g, shunt_operation *operation) {
-  const int64_t **arrays[4] = {&operation->send_counts, &operation->send_displs, &operation->recv_counts,
-                               &operation->recv_displs};
-  size_t world = (size_t)g->world, given = 0;
-  if (operation->counts_on_device) /* nobody here could read them */
-    return 1;
-  for (int i = 0; i < 4; i++)
-    given += *arrays[i] != NULL;
-  if (given == 0)
-    return 1;
-  struct block *b = malloc(sizeof *b + given * world * sizeof b->values[0]);
-  if (b == NULL)
-    return 0;
-  int64_t *at = b->values;
-  for (int i = 0; i < 4; i++)
-    if (*arrays[i] != NULL) {
-      memcpy(at, *arrays[i], world * sizeof *at);
-      *arrays[i] = at;
-      at += world;
-    }
-  b->next = g->blocks;
-  g->blocks = b;
-  return 1;
-}
-
 int shunt_group_takes(shunt_comm comm, const shunt_operation *operation, shunt_status *status) {
   struct group *g = find(comm);
   if (g == NULL)
@@ -107,12 +68,10 @@ int shunt_group_takes(shunt_comm comm, const shunt_operation *operation, shunt_s
     g->operations = grown;
     g->capacity = capacity;
   }
-  g->operations[g->count] = *operation;
-  if (!copy_arrays(g, &g->operations[g->count])) {
-    *status = shunt_fail(comm, SHUNT_OUT_OF_MEMORY, "no memory for the counts of an operation in a group");
-    return 1;
-  }
-  g->count++;
+  shunt_operation *queued = &g->operations[g->count++];
+  *queued = *operation;
+  /* Nothing that a group takes reads them, so nobody looks at where they point. */
+  queued->send_counts = queued->send_displs = queued->recv_counts = queued->recv_displs = NULL;
   return 1;
 }
 
@@ -134,7 +93,6 @@ shunt_status shunt_group_start(shunt_comm comm) {
   if (g == NULL || !have_key)
     goto no_memory;
   g->comm = comm;
-  g->world = world;
   g->depth = 1;
   g->next = pthread_getspecific(key);
   if (pthread_setspecific(key, g) != 0)

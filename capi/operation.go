@@ -75,7 +75,6 @@ func go_run_group(number C.uint64_t, given *C.shunt_operation, count C.int64_t) 
 			&op); err != nil {
 			return status(c, err)
 		}
-		keep(&op) // what C has copied goes when this returns
 		group.Add(op)
 	}
 	going, err := group.RunFor(c.host, c.patience())

@@ -115,12 +115,12 @@ func (c *Communicator) runGroup(operations []Operation, patience time.Duration) 
 	calls := make([]call.Call, len(operations))
 	for i := range operations {
 		op := &operations[i]
-		if err := c.check(op, make([]int64, 4*c.world), &calls[i]); err != nil {
-			return ended, c.rejectCall(op.Collective, err)
-		}
-		if !op.Collective.PointToPoint() {
+		if op.Collective.Valid() && !op.Collective.PointToPoint() {
 			return ended, c.rejectCall(op.Collective, c.checker.Invalid(op.Collective,
 				"a group takes send, recv and one-sided operations only"))
+		}
+		if err := c.check(op, make([]int64, 4*c.world), &calls[i]); err != nil {
+			return ended, c.rejectCall(op.Collective, err)
 		}
 	}
 	if c.device != nil {
