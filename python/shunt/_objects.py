@@ -64,16 +64,18 @@ class Objects(Collectives):
         cause: Exception | None = None
         sizes = array("q", bytes(8 * self.world))
         if self.rank == root:
+            count, given = 0, []
             try:
-                count = len(values or ())
-            except TypeError:
+                if values is not None:
+                    count, given = len(values), list(values)
+            except Exception:  # noqa: BLE001 - whatever the values raise, the other ranks wait
                 count = -1
-            if values is None or count != self.world:
+            if not count == len(given) == self.world:
                 has = f"has {count} values" if count >= 0 else f"gave a {type(values).__name__}"
                 cause = InvalidArgumentError(f"scatter_object: the root {has}, want one for each of {self.world} ranks")
                 sizes[0] = _MISCOUNTED
             else:
-                for i, value in enumerate(values):
+                for i, value in enumerate(given):
                     data, failure = _pickled(value)
                     cause = cause or failure
                     sizes[i] = len(data) if failure is None else _FAILED

@@ -162,10 +162,22 @@ def long_reason(comm):
 long_reason.done = False
 
 
+class Shapeless:
+    """Has a length, but nothing in it."""
+
+    def __len__(self):
+        return 2
+
+    def __iter__(self):
+        raise AttributeError("nothing")
+
+
 def miscounted(comm):
     """Each rank is told what is wrong with the root's values."""
-    for values in ([1], 5):
-        told = "the root has 1 values|the root gave a int" if comm.rank == 0 else "rank 0 has not one value for each"
+    for values in ([1], 5, np.zeros(5), Shapeless()):
+        told = "rank 0 has not one value for each"
+        if comm.rank == 0:
+            told = "the root has [15] values|the root gave a (int|Shapeless)"
         with pytest.raises(InvalidArgumentError, match=told):
             comm.scatter_object(values if comm.rank == 0 else None)
 

@@ -24,6 +24,7 @@ def objects(comm):
         assert comm.broadcast_object(("from", comm.rank), root) == ("from", root)
         assert comm.scatter_object([[i] * i for i in range(comm.size)] if comm.rank == root else None,
                                    root) == [comm.rank] * comm.rank
+        assert comm.scatter_object(np.arange(comm.size) if comm.rank == root else None, root) == comm.rank
         gathered = comm.gather_object(comm.rank, root)
         assert gathered == (list(range(comm.size)) if comm.rank == root else None)
     after = (comm.rank + 1) % comm.size
