@@ -14,7 +14,7 @@ from ._interruptible import interruptible
 from ._objects import Objects
 from ._operations import whole
 from ._registration import Registration, let_go
-from ._tables import DTYPE_BYTES, Collective, DType, InvalidArgumentError, Op, ShuntError
+from ._tables import DTYPE_BYTES, Collective, DType, InvalidArgumentError, MemoryKind, Op, ShuntError
 from ._window import Window
 
 _byref = ctypes.byref
@@ -108,7 +108,7 @@ class Communicator(Objects):
             return out.value
 
         handle = interruptible(make, self._end, lambda handle: end(self._lib, handle))
-        return Communicator(handle, self.memory) if handle is not None else None
+        return made(self._lib, handle, self.memory) if handle is not None else None
 
     def _end(self, reason: bytes) -> None:
         """Aborts, if there is still something to abort."""
@@ -300,6 +300,15 @@ def _reason(text: str) -> bytes:
 def int32(value: int, what: str) -> int:
     """Returns a value that fits the library's 32-bit integers."""
     return whole(value, what, 32)
+
+
+def made(lib: Any, handle: int, memory: MemoryKind) -> Communicator:
+    """The communicator of a new handle, which is ended if a signal handler raises meanwhile."""
+    try:
+        return Communicator(handle, memory)
+    except BaseException:
+        end(lib, handle)
+        raise
 
 
 def end(lib: Any, handle: int | None) -> None:

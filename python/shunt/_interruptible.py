@@ -45,13 +45,24 @@ class _Call:
         return self._outcome
 
     def leave(self) -> None:
-        """Undoes the call, now or when it ends."""
-        self._ended.wait(_LONGEST)
-        with self._lock:
-            self._left = True
-            ended = self._ended.is_set() and self._error is None
-        if ended:
-            self._undo(self._outcome)
+        """Undoes the call, now or when it ends, also when a second Ctrl-C comes meanwhile."""
+        try:
+            self._ended.wait(_LONGEST)
+        finally:
+            with self._lock:
+                self._left = True
+                ended = self._ended.is_set() and self._error is None
+            if ended:
+                self._undo(self._outcome)
+
+    def start(self) -> bool:
+        """Starts the thread; False if there can be none."""
+        try:
+            # A daemon: a program that ends does not wait for it.
+            threading.Thread(target=self.run, name="shunt", daemon=True).start()
+        except RuntimeError:  # no more threads; or, from 3.12 on, the atexit handlers run
+            return False
+        return True
 
 
 def interruptible(call: Callable[[], Any], give_up: Callable[[bytes], Any], undo: Callable[[Any], None]) -> Any:
@@ -65,15 +76,12 @@ def interruptible(call: Callable[[], Any], give_up: Callable[[bytes], Any], undo
         return call()
     running = _Call(call, undo)
     try:
-        # A daemon: a program that ends does not wait for it.
-        threading.Thread(target=running.run, name="shunt", daemon=True).start()
-    except RuntimeError:  # no more threads; or, from 3.12 on, the atexit handlers run
-        return call()
-    try:
-        return running.wait()
+        if running.start():  # which waits for the thread, so a handler may raise here too
+            return running.wait()
     except BaseException as error:
         if error is running._error:
             raise
         give_up(f"interrupted by {type(error).__name__}".encode())
         running.leave()
         raise
+    return call()

@@ -4,7 +4,7 @@ import ctypes
 from collections.abc import Sequence
 
 from . import _library
-from ._communicator import Communicator, end, int32
+from ._communicator import Communicator, end, int32, made
 from ._interruptible import interruptible
 from ._operations import seconds
 from ._tables import InvalidArgumentError, MemoryKind
@@ -73,7 +73,7 @@ def init(rank: int | None = None, world: int | None = None, id: str | None = Non
 
     handle = interruptible(join, give_up, lambda handle: end(lib, handle))
     assert handle is not None
-    return Communicator(handle, kind)
+    return made(lib, handle, kind)
 
 
 def _memory_kind(memory: str | MemoryKind) -> MemoryKind:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from . import _library
 from ._operations import seconds
 from ._owned import Owned
-from ._tables import ShuntError, TimeoutError
+from ._tables import InvalidArgumentError, ShuntError, TimeoutError
 
 if TYPE_CHECKING:
     from ._running import Running
@@ -47,7 +47,8 @@ class Work(Owned):
         self._name = name
         self._ended = False
         self._error: BaseException | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may come to wait while this thread holds it
+        self._taking = False
 
     def __repr__(self) -> str:
         return f"<Work {self._name} {'ended' if self._ended else 'in flight'}>"
@@ -95,11 +96,17 @@ class Work(Owned):
         status = lib.shunt_request_test(request, timeout_ms, ctypes.byref(done))
         if status == 0 and not done.value:
             return False
-        # Another thread may be taking it; or this one, when a signal handler has come to done.
+        # Another thread may be taking it; or this one, when a signal handler has come here.
         if not self._lock.acquire(blocking=timeout_ms > 0):
             return False
         try:
             if not self._ended:
+                if self._taking:  # by the code that this handler has interrupted
+                    if timeout_ms == 0:
+                        return False
+                    raise InvalidArgumentError(f"wait: {self._name} has ended; the code that this signal handler "
+                                               "interrupted is about to return how")
+                self._taking = True
                 self._take(status, request)
         finally:
             self._lock.release()

@@ -1,0 +1,102 @@
+"""Signal handlers at moments that hardly ever come about: each is made to come."""
+
+import ctypes
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+
+import shunt
+from shunt import InvalidArgumentError, _communicator, _interruptible
+
+
+@pytest.fixture
+def comm():
+    with shunt.init(0, 1) as made:
+        yield made
+
+
+def call_until(gone, seconds=20):
+    """A call that ends well once it is given up."""
+    return lambda: "made" if gone.wait(seconds) else None
+
+
+def test_interrupted_while_its_thread_starts(monkeypatch):
+    start = threading.Thread.start
+
+    def interrupted(thread):
+        start(thread)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    gone, undone = threading.Event(), []
+    with pytest.raises(KeyboardInterrupt):
+        _interruptible.interruptible(call_until(gone), lambda reason: gone.set(), undone.append)
+    assert undone == ["made"]
+
+
+def test_interrupted_again_while_it_is_given_up(monkeypatch):
+    def interrupted(call):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_interruptible._Call, "wait", interrupted)
+    gone, undone = threading.Event(), threading.Event()
+
+    def give_up(reason):
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    with pytest.raises(KeyboardInterrupt):
+        _interruptible.interruptible(call_until(gone), give_up, lambda outcome: undone.set())
+    gone.set()
+    assert undone.wait(20)
+
+
+def test_interrupted_before_the_program_has_the_communicator(comm, monkeypatch):
+    handles = []
+
+    def interrupted(self, handle, memory):
+        handles.append(handle)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_communicator.Communicator, "__init__", interrupted)
+    for make in (lambda: comm.split(0), lambda: shunt.init(0, 1)):
+        with pytest.raises(KeyboardInterrupt):
+            make()
+    assert len(handles) == 2
+    for handle in handles:
+        status = comm._lib.shunt_rank(handle, ctypes.byref(ctypes.c_int32()))
+        assert status == shunt.Code.INVALID_ARGUMENT, "it is still there"
+
+
+@pytest.mark.parametrize("handler", ["wait", "done", "close"])
+def test_a_handler_comes_while_the_outcome_is_taken(comm, monkeypatch, handler):
+    x, seen = np.ones(2), []
+    work = comm.start("all_reduce", x)
+    take = comm._lib.shunt_request_wait
+
+    def interrupted(request):
+        if not seen:
+            seen.append(None)
+            try:
+                seen[0] = {"wait": work.wait, "done": work.done, "close": comm.close}[handler]()
+            except shunt.ShuntError as error:
+                seen[0] = error
+        return take(request)
+
+    monkeypatch.setattr(comm._lib, "shunt_request_wait", interrupted)
+
+    def wait():
+        try:
+            work.wait()
+        except InvalidArgumentError:
+            assert handler == "close"
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert work.done()
+    if handler == "wait":
+        assert isinstance(seen[0], InvalidArgumentError) and work.wait() is x
