@@ -121,7 +121,7 @@ def whole(value: Any, what: str, bits: int = 64) -> int:
 
 def seconds(value: Any, what: str) -> float:
     """A time in seconds."""
-    if not isinstance(value, numbers.Real):
+    if not isinstance(value, numbers.Real) or value != value:  # which is nan
         raise InvalidArgumentError(f"{what} is {value!r}, want a number of seconds")
     return float(value)
 

@@ -167,7 +167,7 @@ TABLE = [
     (lambda c: shunt.init(0, 1, timeout=-1), INVALID, "timeout -1"),
     (lambda c: shunt.init(0, 1, timeout=0), INVALID, "timeout 0"),
     (lambda c: shunt.init(0, 1, timeout="5"), INVALID, "timeout is '5', want a number of seconds"),
-    (lambda c: shunt.init(0, 1, timeout=float("nan")), INVALID, "timeout nan s; want at least 0.001"),
+    (lambda c: shunt.init(0, 1, timeout=float("nan")), INVALID, "timeout is nan, want a number of seconds"),
     (lambda c: shunt.init(0, 1, timeout=float("inf")), INVALID, "inf s; want at least 0.001 and less than 1099"),
     (lambda c: shunt.init(0, 1, id="\udc80"), INVALID, "id is '\\udc80', want a text of UTF-8"),
     (lambda c: shunt.init(0, 1, memory="cuda", device="cuda:0"), INVALID, "device is 'cuda:0', want a whole number"),
@@ -402,6 +402,14 @@ def test_buffer_cannot_move_while_in_flight(comm):
     work.wait()
     del work
     data.extend(b"more")
+
+
+def test_a_time_that_is_no_number(comm):
+    work = comm.start("all_reduce", np.ones(2))
+    for timeout in (float("nan"), np.float32("nan")):
+        with pytest.raises(INVALID, match="want a number of seconds"):
+            work.wait(timeout)
+    assert work.wait() is not None
 
 
 def test_variables_set_after_the_import_count(monkeypatch):
