@@ -71,6 +71,7 @@ class Window(Owned):
     def __init__(self, comm: "Communicator", handle: int, base: int | None, size: int, on_device: bool) -> None:
         self._comm = comm
         self._handle: int | None = handle
+        self._unclosed = [handle]  # whoever takes it closes
         self._base, self._size, self._on_device = base or 0, size, on_device
         self._memory = memoryview(_array(None if on_device else base, size)).cast("B")
 
@@ -183,9 +184,11 @@ class Window(Owned):
     def close(self) -> None:
         """Gives up this rank's part. No rank may use the window afterwards;
         call Communicator.barrier before if peers may still be at it."""
-        if self._handle is None:
+        try:
+            handle = self._unclosed.pop()
+        except IndexError:
             return
-        handle, self._handle = self._handle, None
+        self._handle = None
         self._memory = memoryview(b"")
         self._comm._windows.discard(self)
         if not _library.forked:

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import signal
+import sys
 import threading
 
 import numpy as np
@@ -100,3 +101,26 @@ def test_a_handler_comes_while_the_outcome_is_taken(comm, monkeypatch, handler):
     assert work.done()
     if handler == "wait":
         assert isinstance(seen[0], InvalidArgumentError) and work.wait() is x
+
+
+@pytest.mark.parametrize("line", range(6))
+def test_a_window_is_closed_while_it_is_closed(comm, line):
+    """At each line, as by another thread or a handler."""
+    window, seen = comm.window(64), []
+
+    def trace(frame, event, argument):
+        if frame.f_code is not shunt.Window.close.__code__:
+            return None
+        if event == "line":
+            seen.append(frame.f_lineno)
+            if len(seen) == line + 1:
+                window.close()
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        window.close()
+    finally:
+        sys.settrace(before)
+    assert len(seen) > line and window._handle is None
