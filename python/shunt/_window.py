@@ -9,7 +9,7 @@ from ._buffers import Buffer
 from ._device import StreamLike
 from ._dtypes import DTypeLike
 from ._owned import Owned
-from ._tables import ClosedError, SystemError, UnsupportedError
+from ._tables import ClosedError, Code, SystemError, UnsupportedError
 
 if TYPE_CHECKING:
     from ._communicator import Communicator
@@ -191,5 +191,9 @@ class Window(Owned):
         self._handle = None
         self._memory = memoryview(b"")
         self._comm._windows.discard(self)
-        if not _library.forked:
-            _library.check(_library.library().shunt_window_free(handle))
+        if _library.forked:
+            return
+        status = _library.library().shunt_window_free(handle)
+        if status == Code.INVALID_ARGUMENT and self._comm.closed:
+            return  # another thread has closed the communicator, and so freed the window
+        _library.check(status)

@@ -124,3 +124,16 @@ def test_a_window_is_closed_while_it_is_closed(comm, line):
     finally:
         sys.settrace(before)
     assert len(seen) > line and window._handle is None
+
+
+def test_a_communicator_is_closed_while_its_window_is(monkeypatch):
+    comm = shunt.init(0, 1)
+    window, free = comm.window(64), comm._lib.shunt_window_free
+
+    def later(handle):
+        comm.close()
+        return free(handle)
+
+    monkeypatch.setattr(comm._lib, "shunt_window_free", later)
+    window.close()
+    assert comm.closed
