@@ -95,7 +95,7 @@ void ShuntBackend::checkMembers(const Where& waiting) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (!closed_.empty()) return;  // communicators may be going, and those who wait are told in another way
   for (auto& [_, channel] : channels_)
-    if (auto* communicator = channel->made()) communicator->check(waiting);
+    channel->ifMade([&](Communicator& communicator) { communicator.check(waiting); });
 }
 
 Channel& ShuntBackend::channel(const at::Device& device, const Where& where) {
@@ -144,9 +144,9 @@ uint64_t ShuntBackend::communicatorHandle(const at::Device& device) {
 c10d::ErrorType ShuntBackend::getError() {
   std::lock_guard<std::mutex> lock(mutex_);
   for (auto& [_, channel] : channels_) {
-    auto* communicator = channel->made();
-    if (communicator == nullptr) continue;
-    switch (communicator->asyncError()) {
+    shunt_status error = SHUNT_OK;
+    channel->ifMade([&](Communicator& communicator) { error = communicator.asyncError(); });
+    switch (error) {
       case SHUNT_OK: break;
       case SHUNT_TIMEOUT: return c10d::ErrorType::TIMEOUT;
       case SHUNT_PEER_DIED:
@@ -164,7 +164,9 @@ void Where::refused(const std::string& why) const {
 void ShuntBackend::noteRefusal(const char* collective, const std::string& why) {
   std::lock_guard<std::mutex> lock(mutex_);
   for (auto& [_, channel] : channels_)
-    if (auto* communicator = channel->made()) api().note_refusal_(communicator->handle(), collective, why.c_str());
+    channel->ifMade([&](Communicator& communicator) {
+      (void)api().note_refusal_(communicator.handle(), collective, why.c_str());
+    });
 }
 
 void ShuntBackend::abort() {

@@ -29,19 +29,21 @@ void Channel::abort(const std::string& group) {
   cancel_ = 1;
   std::string reason = c10::str("rank ", rendezvous_.rank, " aborted its group ", group);
   (void)lane_->stop("the group was aborted: " + renumbered(reason, rendezvous_.ranks), Milliseconds(0));
-  if (auto* communicator = made()) communicator->abort(reason);
+  ifMade([&](Communicator& communicator) { communicator.abort(reason); });
 }
 
 void Channel::close(const std::string& text, Milliseconds patience) {
   if (!lane_->stop(text, patience)) {
     cancel_ = 1;
-    if (auto* communicator = made()) communicator->abort(text);
+    ifMade([&](Communicator& communicator) { communicator.abort(text); });
   }
   lane_->join();
   // A call on another thread that was aborted above still uses the communicator until it gives the turn back.
   (void)lane_->stop(text, std::chrono::seconds(5));
+  std::unique_ptr<Communicator> closed;  // without the lock, as it may wait; abort reaches it through cancel_
+  std::lock_guard<std::mutex> lock(closing_);
   made_ = nullptr;
-  communicator_.reset();
+  closed = std::move(communicator_);
 }
 
 }  // namespace shunt_torch

@@ -30,8 +30,15 @@ class Channel {
     return C10_LIKELY(made != nullptr) ? *made : join(where, timeout);
   }
 
-  // The communicator if it has been made, else null; for any thread while the channel lives.
-  Communicator* made() const { return made_.load(std::memory_order_acquire); }
+  bool isMade() const { return made_.load(std::memory_order_acquire) != nullptr; }
+
+  // Calls use(communicator) if it has been made and is not closed, for any thread while the channel lives. Closing
+  // waits for use, which must not block.
+  template <class Use>
+  void ifMade(Use&& use) const {
+    std::lock_guard<std::mutex> lock(closing_);
+    if (auto* communicator = made_.load(std::memory_order_acquire)) use(*communicator);
+  }
 
   const Rendezvous& rendezvous() const { return rendezvous_; }
 
@@ -52,6 +59,7 @@ class Channel {
   std::unique_ptr<Communicator> communicator_;
   std::string unmade_;  // why it could not be made, if so
   std::atomic<Communicator*> made_{nullptr};
+  mutable std::mutex closing_;  // held while made_ goes, and by those that use it without the turn
   std::once_flag streamChosen_;
   std::optional<c10::Stream> stream_;
   const std::shared_ptr<Lane> lane_ = std::make_shared<Lane>();

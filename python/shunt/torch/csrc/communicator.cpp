@@ -112,7 +112,11 @@ Communicator::Communicator(const Rendezvous& r, Milliseconds timeout, const Wher
     }
   }
   comm_ = joined.comm;
-  if (interrupted) throwPythonError();
+  if (interrupted) {
+    // No destructor runs now, and the library must not read cancel after its owner has gone.
+    if (comm_ != nullptr) (void)api().close_(comm_);
+    throwPythonError();
+  }
   if (joined.status != SHUNT_OK && pointless) std::rethrow_exception(pointless);
   if (joined.status == SHUNT_TIMEOUT) throwTimeout(c10::str(where.str(), ": ", joined.text));
   if (joined.status != SHUNT_OK)

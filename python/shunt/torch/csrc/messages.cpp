@@ -68,7 +68,7 @@ WorkPtr ShuntBackend::sendOrRecv(shunt_collective direction, at::Tensor& tensor,
   SHUNT_TORCH_CHECK(peer != rank_, w, "a message to oneself on a GPU needs its send and recv in one batch_isend_irecv");
   // As nccl's: the group's communicator if it has been made at once for a device, else one of the two ranks.
   Channel* chosen;
-  bool whole = bound_device_id_.has_value() && channel(tensor.device(), w).made() != nullptr;
+  bool whole = bound_device_id_.has_value() && channel(tensor.device(), w).isMade();
   if (whole) {
     chosen = &channel(tensor.device(), w);
   } else {
