@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import tempfile
+import time
 
 import torch
 import torch.distributed as dist
@@ -178,6 +179,23 @@ def monitored_barriers_leave_nothing_in_the_store(w):
         keys.append(store.num_keys())
         w.truth_barrier()
     assert keys[0] == keys[1], keys
+
+
+@case(worlds=(2, 3))
+def monitored_barriers_of_groups_of_one_name(w):
+    """Those of a later group, as after destroy_process_group and init_process_group, wait for their own ranks."""
+    w.needs(w.judged, "gloo: its barriers are messages")
+    from shunt.torch._extension import C
+    store = dist.PrefixStore(f"one name {w.seed}", dist.distributed_c10d._get_default_store())
+    for again in (False, True):
+        group = C.ShuntBackend(store, w.rank, w.size, C.Options())
+        start = time.monotonic()
+        if again and w.rank == 0:
+            time.sleep(1)
+        group.monitored_barrier(datetime.timedelta(seconds=20))
+        waited = time.monotonic() - start
+        w.truth_barrier()
+    assert waited > 0.5, f"rank {w.rank} was let through after {waited} s, before rank 0 came"
 
 
 @case()

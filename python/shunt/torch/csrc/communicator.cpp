@@ -44,6 +44,14 @@ struct Joined {
 
 }  // namespace
 
+void forget(c10d::Store& store, const std::string& key) {
+  try {
+    store.deleteKey(key);
+  } catch (const std::exception&) {
+    // A store that cannot forget keeps it.
+  }
+}
+
 std::string await(c10d::Store& store, const std::string& key, const std::string& awaited, Milliseconds timeout,
                   const Where& where, const std::atomic<int32_t>& cancel,
                   const std::function<void(const Where&)>& watch) {
@@ -104,13 +112,7 @@ Communicator::Communicator(const Rendezvous& r, Milliseconds timeout, const Wher
     if (interrupted || pointless) cancel = 1;
   }
   Joined joined = joining.get();
-  if (r.size > 1 && r.rank == 0) {
-    try {
-      r.store->deleteKey(r.key);
-    } catch (const std::exception&) {
-      // A store that cannot forget keeps a key that nobody reads again.
-    }
-  }
+  if (r.size > 1 && r.rank == 0) forget(*r.store, r.key);
   comm_ = joined.comm;
   if (interrupted) {
     // No destructor runs now, and the library must not read cancel after its owner has gone.

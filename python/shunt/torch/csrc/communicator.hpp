@@ -85,6 +85,9 @@ auto inStore(const Where& where, Ask&& ask) {
   }
 }
 
+// Takes key out of the store, if it is there and the store can.
+void forget(c10d::Store& store, const std::string& key);
+
 // Waits until the store holds key and returns its value. Throws after timeout, once cancel is set, or what watch does.
 std::string await(c10d::Store& store, const std::string& key, const std::string& awaited, Milliseconds timeout,
                   const Where& where, const std::atomic<int32_t>& cancel,

@@ -163,6 +163,16 @@ void ShuntBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool waitA
     // Rank 0 tells after its own deadline, in words that gloo's users look for.
     std::string told =
         await(*store_, prefix + "end", "rank 0 to end the barrier", limit + Milliseconds(2000), w, never);
+    // A later group of this name counts from 0 again and must find nothing: the last to read takes the end away.
+    try {
+      forget(*store_, prefix + std::to_string(rank_));
+      if (store_->add(prefix + "read", 1) >= size_ - 1) {
+        forget(*store_, prefix + "end");
+        forget(*store_, prefix + "read");
+      }
+    } catch (const std::exception&) {
+      // Rank 0 has ended, and the store with it.
+    }
     if (!told.empty())
       C10_THROW_ERROR(DistBackendError, c10::str("shunt: ", w.str(), ": Rank ", rank_,
                                                  " successfully reached monitoredBarrier, but received errors while "
@@ -188,13 +198,7 @@ void ShuntBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool waitA
   if (!missing.empty())
     text = c10::str(missing.size() > 1 ? "Ranks " : "Rank ", c10::Join(", ", missing),
                     " failed to pass monitoredBarrier in ", limit.count(), " ms");
-  inStore(w, [&] {
-    store_->set(prefix + "end", text);
-    if (!text.empty()) return;
-    // Who has come to this barrier has read how the one before ended.
-    for (int rank = 1; rank < size_; rank++) (void)store_->deleteKey(prefix + std::to_string(rank));
-    if (number > 0) (void)store_->deleteKey(c10::str("shunt/monitored/", number - 1, "/end"));
-  });
+  if (size_ > 1) inStore(w, [&] { store_->set(prefix + "end", text); });
   if (!text.empty()) throwTimeout(c10::str(w.str(), ": Rank 0 timed out in monitoredBarrier: ", text));
 }
 
