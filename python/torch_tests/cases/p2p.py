@@ -1,5 +1,7 @@
 """Messages between two ranks."""
 
+import datetime
+
 import torch
 import torch.distributed as dist
 
@@ -197,3 +199,24 @@ def group_ranks(w):
             dist.send(t, group=group, group_dst=0)
         w.equal(out, torch.full((3,), float(before if w.rank == last else last)))
         dist.destroy_process_group(group)
+
+
+@case(worlds=(3,))
+def any_rank_in_groups_of_one_name(w):
+    """What is counted of an earlier group's messages, in the store if ranks share no memory, is not a later one's."""
+    w.needs(w.judged and w.device.type == "cpu", ANY)
+    from shunt.torch._extension import C
+    store = dist.PrefixStore(f"one name {w.seed}", dist.distributed_c10d._get_default_store())
+    t = torch.full((1,), float(w.rank))
+    for _ in range(2):
+        group = C.ShuntBackend(store, w.rank, w.size, C.Options())
+        for source in (0, 1):
+            if w.rank == source:
+                group.send([t], 2, 0).wait()
+            elif w.rank == 2:
+                work = group.recv([t], 0, 0) if source == 0 else group.recv_anysource([t], 0)
+                work.wait(datetime.timedelta(seconds=10))
+                w.equal(t, torch.full((1,), float(source)))
+            w.truth_barrier()
+        group.shutdown()
+        w.truth_barrier()

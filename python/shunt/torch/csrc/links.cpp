@@ -37,7 +37,7 @@ std::string Links::counter(int from, int to) const { return key(from, to) + "/se
 void Links::announce(Link& link, Communicator& communicator, int peer) {
   link.sent++;
   if (link.inStore) {
-    store_->add(counter(rank_, peer), 1);
+    inStore(where("send"), [&] { return store_->add(counter(rank_, peer), 1); });
   } else {
     // It fails only with the communicator: then the message that follows does, and says so.
     (void)api().put_(communicator.handle(), link.window, &link.sent, 1, SHUNT_DTYPE_INT64, kReceiver, 0, nullptr);
@@ -75,6 +75,8 @@ c10::intrusive_ptr<Work> Links::send(const at::Tensor& tensor, int peer, Millise
   auto l = link(rank_, peer);
   auto work = c10::make_intrusive<HostWork>(
       w, OpType::SEND, sequence, std::vector<at::Tensor>{tensor}, [this, l = l.get(), w, tensor, peer, timeout] {
+        // An earlier group of this name may have left it.
+        if (!l->channel.isMade()) forget(*store_, counter(rank_, peer));
         Communicator& communicator = l->connect(w, timeout);
         announce(*l, communicator, peer);
         communicator.run(message(SHUNT_COLL_SEND, tensor, kReceiver), w, timeout);
