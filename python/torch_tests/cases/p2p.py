@@ -201,6 +201,22 @@ def group_ranks(w):
         dist.destroy_process_group(group)
 
 
+@case(each=["destroyed", "aborted"], worlds=(2,))
+def to_oneself_until_the_group_ends(w, how):
+    """A message to oneself without its other end fails with the group; nobody waits for ever."""
+    w.needs(w.judged and w.device.type == "cpu", "gloo and GPUs: no messages to oneself")
+    group = w.new_group()
+    works = [dist.irecv(torch.ones(3), w.rank, group=group), dist.irecv(torch.ones(3), w.rank, group=group)]
+    future = works[1].get_future()
+    if how == "destroyed":
+        dist.destroy_process_group(group)
+    else:
+        group.abort()
+    for work in works:
+        w.raises(lambda: work.wait(datetime.timedelta(seconds=10)), how)
+    w.raises(future.wait, how)
+
+
 @case(worlds=(3,))
 def any_rank_in_groups_of_one_name(w):
     """What is counted of an earlier group's messages, in the store if ranks share no memory, is not a later one's."""

@@ -170,11 +170,16 @@ void ShuntBackend::noteRefusal(const char* collective, const std::string& why) {
 }
 
 void ShuntBackend::abort() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  closed_ = "the group was aborted";
-  for (auto& [_, channel] : channels_) channel->abort(options_->group_name);
-  for (auto& [_, channel] : pairs_) channel->abort(options_->group_name);
-  if (links_) links_->abort();
+  Links* links;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    closed_ = "the group was aborted";
+    for (auto& [_, channel] : channels_) channel->abort(options_->group_name);
+    for (auto& [_, channel] : pairs_) channel->abort(options_->group_name);
+    links = links_.get();
+    if (links != nullptr) links->abort();
+  }
+  if (links != nullptr) links->endSelf("the group was aborted");
 }
 
 void ShuntBackend::shutdown() {

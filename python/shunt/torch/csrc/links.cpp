@@ -101,11 +101,13 @@ c10::intrusive_ptr<Work> Links::recv(const at::Tensor& tensor, int peer, Millise
 
 c10::intrusive_ptr<Work> Links::toSelf(const at::Tensor& tensor, bool sends, uint64_t sequence) {
   Waiting mine{tensor, nullptr}, other;
-  mine.work = c10::make_intrusive<HostWork>(where(sends ? "send" : "recv"), sends ? OpType::SEND : OpType::RECV,
-                                            sequence, std::vector<at::Tensor>{tensor}, [] {});
+  auto w = where(sends ? "send" : "recv");
+  mine.work = c10::make_intrusive<HostWork>(w, sends ? OpType::SEND : OpType::RECV, sequence,
+                                            std::vector<at::Tensor>{tensor}, [] {});
   mine.work->setSourceRank(rank_);
   {
     std::lock_guard<std::mutex> lock(mutex_);
+    if (closing_) C10_THROW_ERROR(DistBackendError, c10::str("shunt: ", w.str(), ": the group was closed"));
     auto& others = sends ? selfRecvs_ : selfSends_;
     if (others.empty()) {
       (sends ? selfSends_ : selfRecvs_).push_back(mine);
@@ -200,10 +202,25 @@ void Links::abort() {
   for (auto& [_, link] : links_) link->channel.abort(*group_);
 }
 
+void Links::endSelf(const std::string& text) {
+  std::deque<Waiting> left;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    closing_ = true;
+    left.swap(selfSends_);
+    left.insert(left.end(), selfRecvs_.begin(), selfRecvs_.end());
+    selfRecvs_.clear();
+  }
+  for (auto& waiting : left)
+    waiting.work->fail(std::make_exception_ptr(
+        c10::DistBackendError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
+                              c10::str("shunt: ", text, " before this rank's other end of the message came"))));
+}
+
 void Links::close(const std::string& text, Milliseconds patience) {
   auto until = std::chrono::steady_clock::now() + patience;
   (void)any_->stop(text, patience);
-  closing_ = true;
+  endSelf(text);
   std::map<std::pair<int, int>, std::shared_ptr<Link>> links;
   {
     std::lock_guard<std::mutex> lock(mutex_);

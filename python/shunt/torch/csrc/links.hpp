@@ -28,6 +28,8 @@ class Links {
   c10::intrusive_ptr<Work> recvAny(const at::Tensor& tensor, Milliseconds timeout, uint64_t sequence);
 
   void abort();
+  // Ends messages to oneself whose other end has not come. Runs callbacks: call it without locks.
+  void endSelf(const std::string& text);
   void close(const std::string& text, Milliseconds patience);
 
  private:
