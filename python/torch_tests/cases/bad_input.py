@@ -130,6 +130,15 @@ def roots_and_peers(w):
 
 
 @case(worlds=(2,))
+def messages_in_another_order(w):
+    """A transposed tensor is dense, but the other end would get its elements in the wrong places."""
+    t = torch.arange(6.0, device=w.device).reshape(2, 3).t()
+    refused(w, lambda: dist.send(t, 1 - w.rank, group=w.group), "send", "contiguous")
+    refused(w, lambda: dist.recv(t, 1 - w.rank, group=w.group), "recv", "contiguous")
+    w.equal(t, torch.arange(6.0).reshape(2, 3).t())
+
+
+@case(worlds=(2,))
 def ops(w):
     t = torch.ones(4, device=w.device)
     refused_by_torch(w, lambda: dist.all_reduce(t, op="sum", group=w.group))
