@@ -1,6 +1,7 @@
 """Asynchronous calls: Works, futures, several in flight, coalescing."""
 
 import datetime
+import os
 
 import torch
 import torch.distributed as dist
@@ -214,6 +215,26 @@ def polled(w):
     work.wait()
     w._draws = 0
     w.equal(t, sum(w.everyone(5, kind="whole")))
+
+
+@case(worlds=(2,))
+def in_a_forked_child(w):
+    """A child has none of the group's threads: an asynchronous call there fails, it does not wait for ever."""
+    w.needs(w.judged and w.device.type == "cpu", "gloo and CUDA: of no use after a fork")
+    all_reduce(w, w.group)[0].wait()
+    told, tell = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            all_reduce(w, w.group)[0].wait(datetime.timedelta(seconds=10))
+        except RuntimeError as error:
+            os.write(tell, str(error).encode())
+        os._exit(0)
+    os.close(tell)
+    with os.fdopen(told) as pipe:
+        text = pipe.read()
+    os.waitpid(child, 0)
+    assert "forked" in text, text or "no error"
 
 
 @case()

@@ -12,12 +12,19 @@ void Lane::refuseStopped(const Where& where) const {
   if (!stopped_.empty()) C10_THROW_ERROR(DistBackendError, c10::str("shunt: ", where.str(), ": ", stopped_));
 }
 
+void Lane::refuseForked(const Where& where) const {
+  if (getpid() != process_)
+    C10_THROW_ERROR(DistBackendError, c10::str("shunt: ", where.str(), ": called in a forked child, which has none of ",
+                                               "its parent's threads; start processes by spawn instead"));
+}
+
 void Lane::take(const Where& where) {
   std::unique_lock<std::mutex> lock(mutex_);
   refuseStopped(where);
   TORCH_CHECK(holder_ != std::this_thread::get_id(), "shunt: ", where.str(),
               ": called by a signal handler while this thread runs a call of the same group, for which it would wait");
   if (served == this) spare();
+  if (busy_ || !queue_.empty()) refuseForked(where);
   while (busy_ || !queue_.empty()) {
     changed_.wait_for(lock, std::chrono::milliseconds(100));
     refuseStopped(where);
@@ -39,10 +46,11 @@ void Lane::release() {
 }
 
 void Lane::enqueue(c10::intrusive_ptr<HostWork> work, const Where& where) {
+  refuseForked(where);
   std::lock_guard<std::mutex> lock(mutex_);
   refuseStopped(where);
-  queue_.push_back(std::move(work));
   if (threads_.empty() || served == this) spare();
+  queue_.push_back(std::move(work));
   if (!busy_) queued_.notify_one();
 }
 

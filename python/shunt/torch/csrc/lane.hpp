@@ -1,6 +1,8 @@
 // lane.hpp: calls on host memory that must run one after the other, as they were made.
 #pragma once
 
+#include <unistd.h>
+
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -57,6 +59,7 @@ class Lane : public std::enable_shared_from_this<Lane> {
   void spare();  // makes a thread, unless one waits for a call; with mutex_
   void loop();
   void refuseStopped(const Where& where) const;
+  void refuseForked(const Where& where) const;
 
   std::mutex mutex_;
   std::condition_variable changed_;  // for callers: the lane is free, or stopped
@@ -64,6 +67,7 @@ class Lane : public std::enable_shared_from_this<Lane> {
   std::deque<c10::intrusive_ptr<HostWork>> queue_;
   bool busy_ = false;
   std::thread::id holder_;  // which runs a call of its own. Signal handlers run on it meanwhile
+  const pid_t process_ = getpid();  // the one that has the threads
   std::string stopped_;  // why calls are refused, if they are
   std::vector<std::thread> threads_;
   int idle_ = 0;  // threads that wait for a call
