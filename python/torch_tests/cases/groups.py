@@ -214,6 +214,18 @@ def debug_level_detail(w):
     dist.destroy_process_group(group)
 
 
+@case(each=[36_500, 200_000], worlds=(2,))
+def timeouts_of_centuries(w, days):
+    """A program that wants no deadline names a long one: sums of it and a time must not overflow."""
+    w.needs(w.judged, "gloo: has limits of its own")
+    group = w.new_group(seconds=datetime.timedelta(days=days).total_seconds())
+    check(w, group, list(range(w.size)))
+    work = dist.all_reduce(torch.ones(3, device=w.device), group=group, async_op=True)
+    work.wait(datetime.timedelta(days=days))
+    dist.monitored_barrier(group=group, timeout=datetime.timedelta(days=days))
+    dist.destroy_process_group(group)
+
+
 @case()
 def timeouts_are_set(w):
     group = w.new_group(seconds=33)

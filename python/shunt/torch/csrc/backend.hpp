@@ -95,8 +95,8 @@ class ShuntBackend : public c10d::Backend {
  private:
   Where where(const char* collective) { return {collective, rank_, &options_->group_name, this}; }
   Milliseconds timeout(std::chrono::milliseconds asked) const {
-    return asked > std::chrono::milliseconds(0) ? asked
-                                                : std::chrono::milliseconds(timeout_.load(std::memory_order_relaxed));
+    auto own = Milliseconds(timeout_.load(std::memory_order_relaxed));
+    return std::min(asked > Milliseconds(0) ? asked : own, kLongest);
   }
 
   // The group's channel for tensors on device.

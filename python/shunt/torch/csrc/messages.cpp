@@ -157,7 +157,7 @@ WorkPtr ShuntBackend::barrier(const c10d::BarrierOptions& opts) {
 void ShuntBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool waitAllRanks) {
   Where w = where("monitored_barrier");
   auto limit =
-      opts.timeout.count() >= 0 ? opts.timeout : timeout(opts.timeout);  // 0 is a limit here: who is not there yet?
+      opts.timeout.count() == 0 ? opts.timeout : timeout(opts.timeout);  // 0 is a limit here: who is not there yet?
   auto number = monitored_++;
   std::string prefix = c10::str("shunt/monitored/", number, "/");
   static const std::atomic<int32_t> never{0};

@@ -92,6 +92,7 @@ bool HostWork::wait(std::chrono::milliseconds timeout) {
   } back;  // behind the lock
   using Clock = std::chrono::steady_clock;
   auto start = Clock::now();
+  timeout = std::min(timeout, kLongest);
   bool main = onMainThread();
   std::unique_lock<std::mutex> lock(mutex_);
   while (!completed_) {

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/Event.h>
 
+#include <chrono>
 #include <functional>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
@@ -15,6 +16,9 @@ namespace shunt_torch {
 using c10d::OpType;
 using c10d::Work;
 using Tensors = std::vector<at::Tensor>;
+
+// Longer deadlines, as of programs that want none, are this one: it is added to times without overflow.
+constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 3650);
 
 // Waits until no call on host memory has a future to complete: the interpreter's end ends threads that run callbacks of
 // Python's, which C++ does not survive. Returns whether none is left within the limit.
