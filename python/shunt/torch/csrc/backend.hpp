@@ -120,11 +120,15 @@ class ShuntBackend : public c10d::Backend {
   template <class Job>
   WorkPtr submit(const Call& call, Channel& channel, const Tensors& outputs, const Tensors& inputs, Job job);
   template <class Job>
-  WorkPtr submitOnDevice(const Call& call, Channel& channel, const Tensors& outputs, const Tensors& inputs, Job& job);
+  WorkPtr submitOnDevice(const Call& call, Channel& channel, const Tensors& outputs, const Tensors& inputs, Job& job,
+                         uint64_t sequence);
+
+  // Whether this thread is between startCoalescing and endCoalescing: callbacks of others' futures may call meanwhile.
+  bool coalescing() const { return coalescing_.load(std::memory_order_relaxed) == std::this_thread::get_id(); }
 
   // Between startCoalescing and endCoalescing a Work is also part of what the latter returns.
   WorkPtr noted(WorkPtr work) {
-    if (C10_UNLIKELY(coalescing_)) coalesced_.push_back(work);
+    if (C10_UNLIKELY(coalescing())) coalesced_.push_back(work);
     return work;
   }
 
@@ -147,7 +151,7 @@ class ShuntBackend : public c10d::Backend {
   std::unique_ptr<Links> links_;                                         // host memory
   std::string closed_;                                                   // why calls are refused, if they are
 
-  std::atomic<bool> coalescing_{false};  // between startCoalescing and endCoalescing
+  std::atomic<std::thread::id> coalescing_{};  // between startCoalescing and endCoalescing, and what it has made:
   std::vector<WorkPtr> coalesced_;
   struct Queued {
     shunt_collective direction;

@@ -63,7 +63,7 @@ WorkPtr ShuntBackend::sendOrRecv(shunt_collective direction, at::Tensor& tensor,
   }
   TORCH_CHECK_VALUE(tensor.is_cuda(), "shunt: ", w.str(), ": argument tensor is on ", tensor.device(),
                     "; expected cpu or cuda");
-  if (coalescing_) {
+  if (coalescing()) {
     queued_.push_back({direction, tensor, peer});
     return c10::make_intrusive<JointWork>(rank_, type, std::vector<WorkPtr>{});
   }
@@ -100,13 +100,13 @@ WorkPtr ShuntBackend::recvAnysource(Tensors& tensors, int) {
 }
 
 void ShuntBackend::startCoalescing() {
-  coalescing_ = true;
+  coalescing_ = std::this_thread::get_id();
   coalesced_.clear();
   queued_.clear();
 }
 
 WorkPtr ShuntBackend::endCoalescing() {
-  coalescing_ = false;
+  coalescing_ = std::thread::id();
   auto works = std::move(coalesced_);
   coalesced_.clear();
   auto queued = std::move(queued_);

@@ -11,7 +11,7 @@ template <class Job>
 WorkPtr ShuntBackend::submit(const Call& call, Channel& channel, const Tensors& outputs, const Tensors& inputs,
                              Job job) {
   uint64_t sequence = ++sequence_;
-  if (channel.rendezvous().device.is_cuda()) return submitOnDevice(call, channel, outputs, inputs, job);
+  if (channel.rendezvous().device.is_cuda()) return submitOnDevice(call, channel, outputs, inputs, job, sequence);
   if (!call.async) {
     channel.call(call.where, call.timeout, [&](Communicator& communicator) { job(communicator, nullptr); });
     return nullptr;
@@ -26,7 +26,7 @@ WorkPtr ShuntBackend::submit(const Call& call, Channel& channel, const Tensors& 
 
 template <class Job>
 WorkPtr ShuntBackend::submitOnDevice(const Call& call, Channel& channel, const Tensors& outputs, const Tensors& inputs,
-                                     Job& job) {
+                                     Job& job, uint64_t sequence) {
   auto device = channel.rendezvous().device;
   c10::impl::VirtualGuardImpl guard(device.type());
   c10::Stream current = guard.getStream(device);
@@ -40,13 +40,16 @@ WorkPtr ShuntBackend::submitOnDevice(const Call& call, Channel& channel, const T
   c10::Event ready(device.type());
   ready.record(current);
   ready.block(own);
-  {
-    c10::MultiStreamGuard onOwn(own);
-    channel.call(call.where, call.timeout, [&](Communicator& communicator) { job(communicator, own.native_handle()); });
-  }
   Tensors touched = outputs;
   touched.insert(touched.end(), inputs.begin(), inputs.end());
-  return noted(c10::make_intrusive<DeviceWork>(rank_, call.type, sequence_, outputs, std::move(touched), own,
+  try {
+    c10::MultiStreamGuard onOwn(own);
+    channel.call(call.where, call.timeout, [&](Communicator& communicator) { job(communicator, own.native_handle()); });
+  } catch (...) {
+    for (auto& tensor : touched) markUsed(tensor, own);  // a part of the job may be in the stream
+    throw;
+  }
+  return noted(c10::make_intrusive<DeviceWork>(rank_, call.type, sequence, outputs, std::move(touched), own,
                                                call.type == OpType::BARRIER));
 }
 
