@@ -251,6 +251,24 @@ def killed_between_calls(w):
     fails(w, lambda: dist.all_reduce(t, group=w.group))
 
 
+@case(dies=True, worlds=(2,))
+def the_store_is_killed(w):
+    """A receive from any rank asks the store who sends; that it is gone is told as for every call."""
+    w.needs(w.judged and w.device.type == "cpu", "gloo and GPUs: no receive that asks the store")
+    from shunt.torch._extension import C
+    common, key = dist.distributed_c10d._get_default_store(), f"port of {w.seed}"
+    if w.rank == w.size - 1:
+        store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+        common.set(key, str(store.port))
+    else:
+        store = dist.TCPStore("localhost", int(common.get(key)))
+    group = C.ShuntBackend(store, w.rank, w.size, C.Options())
+    if w.rank == w.size - 1:
+        threading.Timer(1, die).start()
+        time.sleep(60)
+    fails(w, lambda: group.recv_anysource([torch.ones(3)], 0).wait(), "recv", "store")
+
+
 @case(dies=True, worlds=(3,))
 def killed_then_destroyed(w):
     """destroy_process_group after a failure returns, as training programs call it in `finally`."""

@@ -152,7 +152,7 @@ int Links::findSender(const Where& where, Milliseconds timeout) {
       int64_t sent = 0, taken = l->taken.load();
       if (announced != nullptr) sent = announced->load(std::memory_order_acquire);
       else if (l->inStore && std::chrono::steady_clock::now() >= lookAtStore)
-        sent = store_->add(counter(from, rank_), 0);
+        sent = inStore(where, [&] { return store_->add(counter(from, rank_), 0); });
       if (sent > taken && l->taken.compare_exchange_strong(taken, taken + 1)) return from;
     }
     auto now = std::chrono::steady_clock::now();
@@ -165,7 +165,7 @@ int Links::findSender(const Where& where, Milliseconds timeout) {
     if (now >= lookAtStore) {
       for (int from = 0; from < size_; from++)
         if (from != rank_ && link(from, rank_)->announced.load() == nullptr && !link(from, rank_)->inStore &&
-            store_->check({key(from, rank_)}))
+            inStore(where, [&] { return store_->check({key(from, rank_)}); }))
           tryConnect(from, timeout);
       lookAtStore = now + Milliseconds(2);
     }
