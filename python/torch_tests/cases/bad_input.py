@@ -136,6 +136,10 @@ def messages_in_another_order(w):
     refused(w, lambda: dist.send(t, 1 - w.rank, group=w.group), "send", "contiguous")
     refused(w, lambda: dist.recv(t, 1 - w.rank, group=w.group), "recv", "contiguous")
     w.equal(t, torch.arange(6.0).reshape(2, 3).t())
+    pixels = torch.arange(120.0, device=w.device).reshape(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)
+    came = torch.zeros_like(pixels) if w.rank else pixels
+    (dist.recv if w.rank else dist.send)(came, 1 - w.rank, group=w.group)
+    w.equal(came, torch.arange(120.0).reshape(2, 3, 4, 5))
 
 
 @case(worlds=(2,))

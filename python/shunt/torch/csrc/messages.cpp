@@ -20,6 +20,12 @@ shunt_operation message(shunt_collective direction, const at::Tensor& tensor, in
   return op;
 }
 
+// The other end may hold its elements in another order. channels_last is a format that programs use on both ends, and
+// that nccl takes too.
+void checkOrder(const at::Tensor& tensor, const Where& where) {
+  if (!tensor.is_contiguous(tensor.suggest_memory_format())) checkContiguous(tensor, "tensor", where);
+}
+
 }  // namespace
 
 Links& ShuntBackend::links(const Where& where) {
@@ -34,7 +40,7 @@ Links& ShuntBackend::links(const Where& where) {
 WorkPtr ShuntBackend::send(Tensors& tensors, int peer, int) {
   Where w = where("send");
   at::Tensor& tensor = only(tensors, "tensor", w);
-  checkContiguous(tensor, "tensor", w);  // the other end may hold its elements in another order
+  checkOrder(tensor, w);
   checkRank(peer, size_, "dst", w);
   return sendOrRecv(SHUNT_COLL_SEND, tensor, peer, w);
 }
@@ -42,7 +48,7 @@ WorkPtr ShuntBackend::send(Tensors& tensors, int peer, int) {
 WorkPtr ShuntBackend::recv(Tensors& tensors, int peer, int) {
   Where w = where("recv");
   at::Tensor& tensor = only(tensors, "tensor", w);
-  checkContiguous(tensor, "tensor", w);  // the other end may hold its elements in another order
+  checkOrder(tensor, w);
   checkRank(peer, size_, "src", w);
   return sendOrRecv(SHUNT_COLL_RECV, tensor, peer, w);
 }
@@ -92,7 +98,7 @@ WorkPtr ShuntBackend::sendOrRecv(shunt_collective direction, at::Tensor& tensor,
 WorkPtr ShuntBackend::recvAnysource(Tensors& tensors, int) {
   Where w = where("recv_any_source");
   at::Tensor& tensor = only(tensors, "tensor", w);
-  checkContiguous(tensor, "tensor", w);
+  checkOrder(tensor, w);
   TORCH_CHECK_NOT_IMPLEMENTED(tensor.is_cpu(), "shunt: ", w.str(), ": argument tensor is on ", tensor.device(),
                               "; receiving from any rank is for tensors on cpu: name src");
   std::lock_guard<std::mutex> lock(mutex_);
