@@ -21,7 +21,7 @@ type strict struct {
 	*strictness
 }
 
-// strictness is what a test makes of it.
+// strictness holds the hooks of a test.
 type strictness struct{ allocated func(rank int) }
 
 type strictEndpoint struct {

@@ -103,7 +103,7 @@ func window(ctx context.Context, comm *host.Communicator) error {
 	return w.Close()
 }
 
-// held is what a process holds of what it can leave behind.
+// held counts what a process can leave behind.
 type held struct {
 	what                 string
 	descriptors, threads int

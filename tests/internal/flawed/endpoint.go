@@ -21,7 +21,7 @@ type endpoint struct {
 	used   map[uint32]plugin.Region
 }
 
-// kept is what leaks.
+// kept holds what leaks.
 var kept struct {
 	sync.Mutex
 	list []any

@@ -19,7 +19,7 @@ var Flaws = map[string]string{
 
 func (e *endpoint) is(flaw string) bool { return e.config.Options["flaw"] == flaw }
 
-// kept is what leaks.
+// kept holds what leaks.
 var kept struct {
 	sync.Mutex
 	list []any
