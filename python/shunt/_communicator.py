@@ -152,10 +152,11 @@ class Communicator(Objects):
         two collectives. A call that breaks the guarantee raises MismatchError on all
         ranks."""
         alive = self._alive()
-        memory = _buffers.describe(buffer, "buffer", False, dtype, self.on_device)
-        size = memory.count * DTYPE_BYTES[memory.dtype]
-        if not size:
-            raise InvalidArgumentError("register: the buffer is empty")
+        with self._noting("register"):
+            memory = _buffers.describe(buffer, "buffer", False, dtype, self.on_device)
+            size = memory.count * DTYPE_BYTES[memory.dtype]
+            if not size:
+                raise InvalidArgumentError("register: the buffer is empty")
         register = self._lib.shunt_register_symmetric if symmetric else self._lib.shunt_register
         interruptible(lambda: _library.check(register(alive, memory.address, size)),
                       self._end, lambda _: self._lib.shunt_deregister(alive, memory.address))

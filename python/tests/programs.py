@@ -267,16 +267,17 @@ def refuses(call):
     comm = shunt.init(timeout=3)
     x, y = np.zeros(6, "float32"), np.zeros(12, "float32")
     right = {"all_reduce": (x, x.copy()), "broadcast": (x, 0), "all_gather_v": (x, y, [6, 6]), "reduce": (x, None, 0),
-             "send": (x, 1), "number": (1,), "window": (8,), "split": (0,)}
+             "send": (x, 1), "number": (1,), "window": (8,), "split": (0,), "register": (x,)}
     wrong = {"all_reduce": (x, y), "broadcast": (x[::2], 0), "all_gather_v": (x, y, [6]), "reduce": (x, None, "zero"),
-             "send": (["text"], 0), "number": (1 << 70,), "window": ("x",), "split": (1 << 40,)}
+             "send": (["text"], 0), "number": (1 << 70,), "window": ("x",), "split": (1 << 40,), "register": (x[:0],)}
     comm.barrier()
     name, awaits = {"number": ("all_reduce", "all_reduce"), "send": ("send", "recv")}.get(call, (call, call))
+    how = {"symmetric": True} if call == "register" else {}
     try:
         if comm.rank == 1:
-            getattr(comm, name)(*wrong[call])
+            getattr(comm, name)(*wrong[call], **how)
         else:
-            getattr(comm, awaits)(*right[call])
+            getattr(comm, awaits)(*right[call], **how)
     except (shunt.ShuntError, TypeError, ValueError) as error:
         print(error)
     if comm.rank == 1:

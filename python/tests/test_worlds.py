@@ -26,7 +26,7 @@ def test_timeout_names_the_rank_that_stayed_away(world):
 
 
 @pytest.mark.parametrize("call", ["all_reduce", "broadcast", "all_gather_v", "reduce", "send", "number", "window",
-                                  "split"])
+                                  "split", "register"])
 def test_refused_arguments_are_told_to_who_waits(world, call):
     waits, refuses = (out.strip() for out in world.run(2, "refuses", call))
     name = {"number": "all_reduce"}.get(call, call)
