@@ -70,7 +70,7 @@ func NewEngine(rank, world int) (*Engine, error) {
 	}
 	c := C.sx_engine_new(C.int32_t(rank), C.int32_t(world))
 	if c == nil {
-		return nil, plugin.Errorf(plugin.OutOfMemory, "executor of rank %d: there is no memory for an engine of %d ranks",
+		return nil, plugin.Errorf(plugin.OutOfMemory, "executor of rank %d: cannot allocate memory for an engine of %d ranks",
 			rank, world)
 	}
 	e := &Engine{c: c, rank: rank, world: world, controls: make([]Memory, world),
@@ -149,7 +149,7 @@ func (e *Engine) SetRegion(base, id uint32, rank int, m Memory) error {
 	}
 	e.tables.Add(1)
 	if C.sx_engine_set_region(e.c, C.uint64_t(uint64(base)+uint64(id)), C.int32_t(rank), m.Base, C.int64_t(m.Bytes)) != 0 {
-		return e.refuse(plugin.OutOfMemory, "there is no memory for the table of regions")
+		return e.refuse(plugin.OutOfMemory, "cannot allocate memory for the table of regions")
 	}
 	return nil
 }

@@ -141,7 +141,7 @@ func (e *Engine) failure(reason C.uint32_t) error {
 		}
 	case C.SX_MEMORY:
 		f.Code = plugin.OutOfMemory
-		f.Reason = fmt.Sprintf("no memory for a launch of %d bytes", y)
+		f.Reason = fmt.Sprintf("cannot allocate memory for a launch of %d bytes", y)
 	case C.SX_ARGUMENT:
 		f.Code = plugin.InvalidArgument
 		f.Reason = fmt.Sprintf("negative length of send (%d) or receive memory (%d)", x, y)

@@ -44,7 +44,7 @@ func (e *Engine) SetFlights(n int) error {
 		return e.refuse(plugin.InvalidArgument, "a flight recorder cannot keep %d operations", n)
 	}
 	if n > 0 && C.sx_flights_set(e.c, C.uint32_t(n)) != 0 {
-		return e.refuse(plugin.OutOfMemory, "there is no memory for a flight recorder of %d operations", n)
+		return e.refuse(plugin.OutOfMemory, "cannot allocate memory for a flight recorder of %d operations", n)
 	}
 	e.ticks, e.made = uint64(C.sx_ticks()), time.Now()
 	return nil

@@ -43,7 +43,7 @@ func (e *Engine) Load(p *plugin.Plan, base uint32) (*Program, error) {
 	}
 	c := t.program()
 	if c == nil {
-		return nil, e.refuse(plugin.OutOfMemory, "there is no memory for plan %s", p.Algorithm)
+		return nil, e.refuse(plugin.OutOfMemory, "cannot allocate memory for plan %s", p.Algorithm)
 	}
 	c.base = C.uint32_t(base)
 	loaded := &Program{engine: e, c: c}

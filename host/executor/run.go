@@ -165,7 +165,7 @@ func (e *Engine) RunGroupFor(ls []Launch, deadline, patience time.Duration) (pau
 	if need > e.group.bytes {
 		block := C.realloc(e.group.block, C.size_t(need))
 		if block == nil {
-			return false, e.refuse(plugin.OutOfMemory, "no memory for a group of %d operations", len(ls))
+			return false, e.refuse(plugin.OutOfMemory, "cannot allocate memory for a group of %d operations", len(ls))
 		}
 		e.group.block, e.group.bytes = block, need
 	}
