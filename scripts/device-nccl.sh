@@ -80,8 +80,9 @@ ranks() {
   rm -rf "$meeting"
   return $status
 }
-# has MODULE: whether the interpreter has it; says so where not.
-has() {
+# tries MODULE: whether its programs can run here; says why where not.
+tries() {
+  if [ -n "$shared" ]; then echo "== $1: skipped, $here GPUs for $gpus ranks"; return 1; fi
   "$python" -c "import importlib.util, sys; sys.exit(importlib.util.find_spec('$1') is None)" \
     || { echo "== $1: skipped, $python has no $1"; return 1; }
 }
@@ -108,7 +109,7 @@ for part in "${@:-build matrix lifecycle torch jax cupy}"; do
         step torch-forwarded 25 bash -c watched
         step torch-plain 25 bash -c plain ;;
       jax)
-        [ -z "$shared" ] && has jax || continue
+        tries jax || continue
         parts="loops several train groups timed"
         step jax 60 bash -c 'over -- jax_programs.py'
         step jax-graphs 40 bash -c "over XLA_FLAGS='--xla_gpu_graph_min_graph_size=1 \
@@ -118,7 +119,7 @@ for part in "${@:-build matrix lifecycle torch jax cupy}"; do
         step jax-watched 40 bash -c "over SHUNT_NCCL_FORWARD=all -- jax_programs.py $parts"
         step jax-processes 60 bash -c "ranks jax_programs.py" ;;
       cupy)
-        [ -z "$shared" ] && has cupy || continue
+        tries cupy || continue
         step cupy-threads 30 bash -c 'over -- cupy_programs.py thread'
         step cupy-processes 30 bash -c 'ranks cupy_programs.py process'
         step cupyx 30 bash -c 'ranks cupy_programs.py cupyx' ;;

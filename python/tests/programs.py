@@ -274,10 +274,7 @@ def refuses(call):
     name, awaits = {"number": ("all_reduce", "all_reduce"), "send": ("send", "recv")}.get(call, (call, call))
     how = {"symmetric": True} if call == "register" else {}
     try:
-        if comm.rank == 1:
-            getattr(comm, name)(*wrong[call], **how)
-        else:
-            getattr(comm, awaits)(*right[call], **how)
+        getattr(comm, name if comm.rank == 1 else awaits)(*(wrong if comm.rank == 1 else right)[call], **how)
     except (shunt.ShuntError, TypeError, ValueError) as error:
         print(error)
     if comm.rank == 1:
