@@ -82,6 +82,13 @@ typedef struct shunt_request {
                          struct that ends before it. */
 } shunt_request;
 
+/* How far results of a reduction may be from those of the tables. */
+#define SHUNT_NUMERICS_TABLES 0    /* they are the same */
+#define SHUNT_NUMERICS_REORDERED 1 /* the order in which float32 or float64 are added or
+                                      multiplied may differ */
+#define SHUNT_NUMERICS_OWN 2       /* also NaN, infinities, subnormal numbers, what is
+                                      rounded and how often */
+
 /* A named way to do one collective; cost = latency + bytes / bandwidth. */
 typedef struct shunt_algorithm {
   char name[SHUNT_MAX_NAME];
@@ -89,11 +96,11 @@ typedef struct shunt_algorithm {
   int64_t max_bytes; /* 0: no limit */
   double latency;    /* microseconds */
   double bandwidth;  /* bytes per microsecond */
-  uint32_t own_numerics; /* 1: results of this reduction are not always those of the
-                            tables: NaN, infinities, subnormal numbers or the order of
-                            rounding differ. It runs where nothing else can, or where the
-                            user names it or takes any numerics (SHUNT_NUMERICS=any). */
-  uint32_t reserved;     /* 0 */
+  uint32_t numerics; /* what may differ from the tables' results in this reduction: one of
+                        SHUNT_NUMERICS_*. What may differ runs where nothing else can,
+                        where the user names it, or by cost where the option
+                        SHUNT_NUMERICS allows it. */
+  uint32_t reserved; /* 0 */
 } shunt_algorithm;
 
 /* In count of shunt_support: supports itself failed, and reason says why. */

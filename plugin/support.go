@@ -37,6 +37,9 @@ func (s Support) Validate() error {
 			return Errorf(Protocol, "algorithm %s: latency %v, bandwidth %v; want finite, not negative, and above 0", a.Name,
 				a.Latency, a.Bandwidth)
 		}
+		if a.Numerics > NumericsOwn {
+			return Errorf(Protocol, "algorithm %s: its numerics are %d, want at most %d", a.Name, a.Numerics, NumericsOwn)
+		}
 		for _, b := range s.Algorithms[:i] {
 			if a.Name == b.Name {
 				return Errorf(Protocol, "algorithm %s is named twice", a.Name)

@@ -28,7 +28,8 @@ func TestSupportIsValidated(t *testing.T) {
 				MaxName+1)
 		},
 		"broken name": func(a *Algorithm) { a.Name = "a\x00" }, "empty range": func(a *Algorithm) { a.MinBytes = 3 },
-		"negative": func(a *Algorithm) { a.MaxBytes = -1 }, "NaN": func(a *Algorithm) { a.Latency = math.NaN() },
+		"unknown numerics": func(a *Algorithm) { a.Numerics = NumericsOwn + 1 },
+		"negative":         func(a *Algorithm) { a.MaxBytes = -1 }, "NaN": func(a *Algorithm) { a.Latency = math.NaN() },
 		"infinite": func(a *Algorithm) { a.Bandwidth = math.Inf(1) }, "no bandwidth": func(a *Algorithm) { a.Bandwidth = 0 },
 		"NaN bandwidth":    func(a *Algorithm) { a.Bandwidth = math.NaN() },
 		"negative latency": func(a *Algorithm) { a.Latency = -1 },

@@ -183,15 +183,24 @@ type Support struct {
 // estimate of its cost: Latency + bytes / Bandwidth.
 type Algorithm struct {
 	Name      string
-	MinBytes  int64   // smallest message, in Request.Bytes
-	MaxBytes  int64   // largest message; 0 means no limit
-	Latency   float64 // microseconds
-	Bandwidth float64 // bytes per microsecond, of Request.Bytes
-	// OwnNumerics: results of this reduction are not always those of the tables: NaN, infinities, subnormal
-	// numbers or the order of rounding differ. It runs where nothing else can, or where the user names it or takes any
-	// numerics (SHUNT_NUMERICS=any).
-	OwnNumerics bool
+	MinBytes  int64    // smallest message, in Request.Bytes
+	MaxBytes  int64    // largest message; 0 means no limit
+	Latency   float64  // microseconds
+	Bandwidth float64  // bytes per microsecond, of Request.Bytes
+	Numerics  Numerics // what may differ in its reductions
 }
+
+// Numerics says how far results of a reduction may be from those of the tables; each value includes those before it. An
+// algorithm whose results may be others runs where nothing else can, where the user names it, or by cost where
+// SHUNT_NUMERICS allows it.
+type Numerics uint32
+
+// What may differ.
+const (
+	NumericsTables    Numerics = iota // nothing; SHUNT_NUMERICS=fixed
+	NumericsReordered                 // the order in which float32 or float64 are combined; reordered, the default
+	NumericsOwn                       // also NaN, infinities, subnormal numbers, what is rounded and how often; any
+)
 
 // OpenConfig is the configuration of an endpoint.
 type OpenConfig struct {

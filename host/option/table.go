@@ -100,9 +100,9 @@ var table = [count]Variable{
 	idTuningMode: {Name: "SHUNT_TUNING_MODE", Kind: Choice, Default: "graph", Choices: []string{"graph", "eager"},
 		Group: "Choice of algorithm",
 		Doc:   "How the program mostly calls operations on GPUs, for measured costs that differ: `graph`, replayed from CUDA graphs, or `eager`, one by one. Rank 0's counts for all ranks."},
-	idNumerics: {Name: "SHUNT_NUMERICS", Kind: Choice, Default: "fixed", Choices: []string{"fixed", "any"},
-		Group: "Choice of algorithm",
-		Doc:   "How reductions of floats round. `fixed`: in rank order and once, the same bits at every message size, whichever algorithm runs. `any`: also as a library below Shunt does, such as NCCL, where that is faster; results then depend on the message size. Rank 0's counts for all ranks."},
+	idNumerics: {Name: "SHUNT_NUMERICS", Kind: Choice, Default: "reordered",
+		Choices: []string{"fixed", "reordered", "any"}, Group: "Choice of algorithm", // in the order of plugin.Numerics
+		Doc: "How far reductions of floats may be from those in rank order, rounded once, where another algorithm, such as NCCL's, is faster. `fixed`: not at all, the same bits at every message size. `reordered`: sums and products of float32 and float64 may be combined in another order, so that how they round depends on the message size. `any`: also what is rounded and how often, NaN and infinities. Rank 0's counts for all ranks."},
 	idTimeout: {Name: "SHUNT_TIMEOUT", Kind: Duration, Default: "60s", Min: second / 1000, Max: day, Group: "Deadlines",
 		Doc: "Longest time that one operation, or joining, may take. After it the communicator aborts with an error that names the missing rank."},
 	idStall: {Name: "SHUNT_STALL_WARNING", Kind: Duration, Default: "1s", Min: second / 1000, Max: day, Group: "Deadlines",

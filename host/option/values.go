@@ -2,8 +2,11 @@ package option
 
 import (
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/shunt-ccl/shunt/plugin"
 )
 
 // Rank returns SHUNT_RANK, and whether it is set.
@@ -45,8 +48,10 @@ func (o *Options) TuningFile() string { return o.texts[idTuningFile] }
 // TuningMode returns SHUNT_TUNING_MODE: graph or eager.
 func (o *Options) TuningMode() string { return o.texts[idTuningMode] }
 
-// AnyNumerics reports whether SHUNT_NUMERICS is any.
-func (o *Options) AnyNumerics() bool { return o.texts[idNumerics] == "any" }
+// Numerics returns SHUNT_NUMERICS: the most that may differ from the tables' results.
+func (o *Options) Numerics() plugin.Numerics {
+	return plugin.Numerics(slices.Index(table[idNumerics].Choices, o.texts[idNumerics]))
+}
 
 // Timeout returns SHUNT_TIMEOUT.
 func (o *Options) Timeout() time.Duration { return time.Duration(o.integers[idTimeout]) }

@@ -38,8 +38,8 @@ type Costs struct {
 	Mode    Mode    `json:"mode,omitempty"`   // empty: graph
 	Tuning  *Tuning `json:"tuning,omitempty"` // the user's
 	Builtin *Tuning `json:"builtin,omitempty"`
-	// AnyNumerics: cost decides also among algorithms with numerics of their own (plugin.Algorithm.OwnNumerics)
-	AnyNumerics bool `json:"any_numerics,omitempty"`
+	// Numerics: how far results may be from those of the tables for cost to decide among them
+	Numerics plugin.Numerics `json:"numerics,omitempty"`
 }
 
 func (c *Costs) mode() Mode {

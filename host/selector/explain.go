@@ -27,7 +27,7 @@ type Explanation struct {
 	Why        string  `json:"why"`
 	Clause     string  `json:"clause,omitempty"` // of SHUNT_ALGO that decided
 	Cost       float64 `json:"cost_us,omitempty"`
-	// OwnNumerics: results of what was chosen are not always those of the tables; see plugin.Algorithm
+	// OwnNumerics: results of what was chosen are not always those of the tables; see plugin.Numerics
 	OwnNumerics bool          `json:"own_numerics,omitempty"`
 	Source      string        `json:"source,omitempty"`   // of the cost: estimate, measured or built in
 	Fallback    []Alternative `json:"fallback,omitempty"` // what could run instead, cheapest first
@@ -41,7 +41,7 @@ type Alternative struct {
 	Source string  `json:"source"`
 	Why    string  `json:"why"` // not chosen
 
-	ownNumerics bool
+	numerics plugin.Numerics
 }
 
 // Rejection is an algorithm or a transport that cannot run.
@@ -86,7 +86,7 @@ func (c *Choice) Explain(bytes int64) Explanation {
 		switch {
 		case i == chosen:
 			e.Chosen, e.Cost, e.Source = candidate.Qualified, round(cost), c.sources[i]
-			e.OwnNumerics = candidate.Algorithm.OwnNumerics
+			e.OwnNumerics = candidate.Algorithm.Numerics != plugin.NumericsTables
 		case !fits(candidate.Algorithm, size, c.fixed):
 			e.Rejected = append(e.Rejected, Rejection{Name: candidate.Qualified, Reason: c.misfit(i, size), Limits: !c.fixed})
 		case clause != nil && !clause.allows(candidate):
@@ -94,7 +94,7 @@ func (c *Choice) Explain(bytes int64) Explanation {
 				Reason: fmt.Sprintf("SHUNT_ALGO clause %q does not name it", clause)})
 		default:
 			e.Fallback = append(e.Fallback, Alternative{Name: candidate.Qualified, Cost: round(cost), Source: c.sources[i],
-				ownNumerics: candidate.Algorithm.OwnNumerics})
+				numerics: candidate.Algorithm.Numerics})
 		}
 	}
 	c.why(&e, clause, chosen, size)
@@ -109,6 +109,12 @@ func (c *Choice) Explain(bytes int64) Explanation {
 	return e
 }
 
+// otherNumerics says why an algorithm is not among those that cost decides between.
+var otherNumerics = map[plugin.Numerics]string{
+	plugin.NumericsReordered: "adds in its own order, so it runs only where SHUNT_ALGO names it or SHUNT_NUMERICS is reordered or any",
+	plugin.NumericsOwn:       "rounds or treats special values in its own way, so it runs only where SHUNT_ALGO names it or SHUNT_NUMERICS is any",
+}
+
 // why fills the reasons in words, once chosen and fallback are known.
 func (c *Choice) why(e *Explanation, clause *Clause, chosen int, size int64) {
 	sort.SliceStable(e.Fallback, func(i, j int) bool { return e.Fallback[i].Cost < e.Fallback[j].Cost })
@@ -120,8 +126,8 @@ func (c *Choice) why(e *Explanation, clause *Clause, chosen int, size int64) {
 	for i := range e.Fallback {
 		a := &e.Fallback[i]
 		switch {
-		case a.ownNumerics && !c.any && clause == nil && !c.candidates[chosen].Algorithm.OwnNumerics:
-			a.Why = "rounds or treats special values in its own way, so it runs only where SHUNT_ALGO names it or SHUNT_NUMERICS is any"
+		case a.numerics > c.numerics && clause == nil && c.candidates[chosen].Algorithm.Numerics <= c.numerics:
+			a.Why = otherNumerics[a.numerics]
 		case a.Cost > round(cost):
 			a.Why = fmt.Sprintf("%.2f µs slower", a.Cost-round(cost))
 		case a.Cost < round(cost):

@@ -98,9 +98,9 @@ type Choice struct {
 	topology   string
 	mode       Mode
 	rejections map[string]string
-	clauses    []Clause // of the override that concern this signature
-	fixed      bool     // one candidate for all sizes
-	any        bool     // also candidates with numerics of their own
+	clauses    []Clause        // of the override that concern this signature
+	fixed      bool            // one candidate for all sizes
+	numerics   plugin.Numerics // the most that may differ for cost to decide
 }
 
 // Compile makes the choice for one signature; req.Bytes and req.Rank are not
@@ -111,7 +111,7 @@ type Choice struct {
 func (t *Table) Compile(req plugin.Request, candidates []Candidate, rejections map[string]string) (*Choice, error) {
 	req.Rank, req.Bytes = 0, 0
 	c := &Choice{request: req, candidates: append([]Candidate(nil), candidates...), rejections: map[string]string{},
-		fixed: sizesDiffer(req.Collective), topology: t.topology, mode: t.costs.mode(), any: t.costs.AnyNumerics}
+		fixed: sizesDiffer(req.Collective), topology: t.topology, mode: t.costs.mode(), numerics: t.costs.Numerics}
 	for transport, reason := range rejections {
 		c.rejections[transport] = reason
 	}
@@ -300,8 +300,8 @@ func (c *Choice) group(bytes int64) []int {
 				group = append(group, i)
 			}
 		}
-		if name == "*" && !c.any {
-			group = c.withTheTablesNumerics(group)
+		if name == "*" {
+			group = c.ofNumerics(group)
 		}
 		if group != nil {
 			break
@@ -310,11 +310,12 @@ func (c *Choice) group(bytes int64) []int {
 	return group
 }
 
-// withTheTablesNumerics returns a group without those of other numerics, unless there are no others.
-func (c *Choice) withTheTablesNumerics(group []int) []int {
+// ofNumerics returns a group without those whose results may differ by more than is allowed, unless there are no
+// others.
+func (c *Choice) ofNumerics(group []int) []int {
 	var list []int
 	for _, i := range group {
-		if !c.candidates[i].Algorithm.OwnNumerics {
+		if c.candidates[i].Algorithm.Numerics <= c.numerics {
 			list = append(list, i)
 		}
 	}

@@ -237,39 +237,48 @@ func TestDigests(t *testing.T) {
 	require.Equal(t, Costs{Tuning: tuned(1, "a")}.Digest(), Costs{Tuning: tuned(1, "b"), Mode: ModeGraph}.Digest())
 	all := map[string]bool{}
 	for _, c := range []Costs{{}, {Mode: ModeEager}, {Tuning: tuned(1, "")}, {Tuning: tuned(2, "")},
-		{Builtin: tuned(1, "")}, {AnyNumerics: true}} {
+		{Builtin: tuned(1, "")}, {Numerics: plugin.NumericsOwn}} {
 		require.False(t, all[c.Digest()], "%+v", c)
 		all[c.Digest()] = true
 	}
 }
 
-// What has numerics of its own runs where nothing else can, where the override names it, or by cost where the costs say
-// so; the explanation tells how to get it.
+// Algorithms whose results may differ from the tables' by more than is allowed run where nothing else can or where the
+// override names them, others by cost; the explanation tells how to get them.
 func TestNumerics(t *testing.T) {
 	const long = 1 << 30
-	cheap := three[2]
-	cheap.Algorithm.OwnNumerics = true
-	both, alone := []Candidate{three[0], three[1], cheap}, []Candidate{three[0], cheap}
+	const never, reordered = "SHUNT_NUMERICS is any", "SHUNT_NUMERICS is reordered or any"
 	for _, test := range []struct {
-		spec       string
-		any        bool
-		candidates []Candidate
-		want, why  string
+		spec          string
+		allowed, ring plugin.Numerics
+		alone         bool // nothing else serves
+		want, why     string
 	}{
-		{"", false, both, "shm/two_shot", "runs only where SHUNT_ALGO names it or SHUNT_NUMERICS is any"},
-		{"", true, both, "nccl/ring", ""},
-		{"all_reduce=*", false, both, "shm/two_shot", ""},
-		{"all_reduce=nccl", false, both, "nccl/ring", ""},
-		{"all_reduce=shm", true, both, "shm/two_shot", ""},
-		{"", false, alone, "nccl/ring", ""},
+		{"", plugin.NumericsTables, plugin.NumericsTables, false, "nccl/ring", ""},
+		{"", plugin.NumericsTables, plugin.NumericsReordered, false, "shm/two_shot", reordered},
+		{"", plugin.NumericsTables, plugin.NumericsOwn, false, "shm/two_shot", never},
+		{"", plugin.NumericsReordered, plugin.NumericsReordered, false, "nccl/ring", ""},
+		{"", plugin.NumericsReordered, plugin.NumericsOwn, false, "shm/two_shot", never},
+		{"", plugin.NumericsOwn, plugin.NumericsReordered, false, "nccl/ring", ""},
+		{"", plugin.NumericsOwn, plugin.NumericsOwn, false, "nccl/ring", ""},
+		{"all_reduce=*", plugin.NumericsTables, plugin.NumericsOwn, false, "shm/two_shot", ""},
+		{"all_reduce=nccl", plugin.NumericsTables, plugin.NumericsOwn, false, "nccl/ring", ""},
+		{"all_reduce=shm", plugin.NumericsOwn, plugin.NumericsOwn, false, "shm/two_shot", ""},
+		{"", plugin.NumericsTables, plugin.NumericsOwn, true, "nccl/ring", ""},
 	} {
 		o, err := Parse(test.spec)
 		require.NoError(t, err)
-		c, err := New(WithOverride(o), WithCosts(Costs{AnyNumerics: test.any})).Compile(request, test.candidates, nil)
+		ring := three[2]
+		ring.Algorithm.Numerics = test.ring
+		candidates := []Candidate{three[0], three[1], ring}
+		if test.alone {
+			candidates = []Candidate{three[0], ring} // the first serves short messages only
+		}
+		c, err := New(WithOverride(o), WithCosts(Costs{Numerics: test.allowed})).Compile(request, candidates, nil)
 		require.NoError(t, err)
 		e := c.Explain(long)
 		require.Equal(t, test.want, e.Chosen, "%+v", test)
-		require.Equal(t, test.want == "nccl/ring", e.OwnNumerics)
+		require.Equal(t, test.want == "nccl/ring" && test.ring != plugin.NumericsTables, e.OwnNumerics)
 		if test.why != "" {
 			require.Contains(t, e.Fallback[0].Why, test.why)
 		}

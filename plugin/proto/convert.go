@@ -56,7 +56,7 @@ func FromSupport(s plugin.Support) *SupportsReply {
 	for _, a := range s.Algorithms {
 		m.Algorithms = append(m.Algorithms, &Algorithm{
 			Name: a.Name, MinBytes: a.MinBytes, MaxBytes: a.MaxBytes, Latency: a.Latency, Bandwidth: a.Bandwidth,
-			OwnNumerics: a.OwnNumerics,
+			Numerics: uint32(a.Numerics),
 		})
 	}
 	return m
@@ -71,7 +71,7 @@ func ToSupport(m *SupportsReply) (plugin.Support, error) {
 	for _, a := range m.GetAlgorithms() {
 		s.Algorithms = append(s.Algorithms, plugin.Algorithm{
 			Name: a.GetName(), MinBytes: a.GetMinBytes(), MaxBytes: a.GetMaxBytes(), Latency: a.GetLatency(),
-			Bandwidth: a.GetBandwidth(), OwnNumerics: a.GetOwnNumerics(),
+			Bandwidth: a.GetBandwidth(), Numerics: plugin.Numerics(a.GetNumerics()),
 		})
 	}
 	return s, nil

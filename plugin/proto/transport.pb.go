@@ -474,10 +474,10 @@ type Algorithm struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // at most 64 bytes
 	MinBytes      int64                  `protobuf:"varint,2,opt,name=min_bytes,json=minBytes,proto3" json:"min_bytes,omitempty"`
-	MaxBytes      int64                  `protobuf:"varint,3,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`          // 0: no limit
-	Latency       float64                `protobuf:"fixed64,4,opt,name=latency,proto3" json:"latency,omitempty"`                           // microseconds
-	Bandwidth     float64                `protobuf:"fixed64,5,opt,name=bandwidth,proto3" json:"bandwidth,omitempty"`                       // bytes per microsecond
-	OwnNumerics   bool                   `protobuf:"varint,6,opt,name=own_numerics,json=ownNumerics,proto3" json:"own_numerics,omitempty"` // results of this reduction are not always those of the tables
+	MaxBytes      int64                  `protobuf:"varint,3,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"` // 0: no limit
+	Latency       float64                `protobuf:"fixed64,4,opt,name=latency,proto3" json:"latency,omitempty"`                  // microseconds
+	Bandwidth     float64                `protobuf:"fixed64,5,opt,name=bandwidth,proto3" json:"bandwidth,omitempty"`              // bytes per microsecond
+	Numerics      uint32                 `protobuf:"varint,6,opt,name=numerics,proto3" json:"numerics,omitempty"`                 // what may differ from the tables' results: plugin.Numerics
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -547,11 +547,11 @@ func (x *Algorithm) GetBandwidth() float64 {
 	return 0
 }
 
-func (x *Algorithm) GetOwnNumerics() bool {
+func (x *Algorithm) GetNumerics() uint32 {
 	if x != nil {
-		return x.OwnNumerics
+		return x.Numerics
 	}
-	return false
+	return 0
 }
 
 type OpenRequest struct {
@@ -2284,14 +2284,14 @@ const file_transport_proto_rawDesc = "" +
 	"\n" +
 	"algorithms\x18\x01 \x03(\v2\x1d.shunt.transport.v1.AlgorithmR\n" +
 	"algorithms\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xb4\x01\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xad\x01\n" +
 	"\tAlgorithm\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
 	"\tmin_bytes\x18\x02 \x01(\x03R\bminBytes\x12\x1b\n" +
 	"\tmax_bytes\x18\x03 \x01(\x03R\bmaxBytes\x12\x18\n" +
 	"\alatency\x18\x04 \x01(\x01R\alatency\x12\x1c\n" +
-	"\tbandwidth\x18\x05 \x01(\x01R\tbandwidth\x12!\n" +
-	"\fown_numerics\x18\x06 \x01(\bR\vownNumerics\"\xc4\x02\n" +
+	"\tbandwidth\x18\x05 \x01(\x01R\tbandwidth\x12\x1a\n" +
+	"\bnumerics\x18\x06 \x01(\rR\bnumerics\"\xc4\x02\n" +
 	"\vOpenRequest\x12\x1a\n" +
 	"\bendpoint\x18\x01 \x01(\x04R\bendpoint\x12\"\n" +
 	"\fcommunicator\x18\x02 \x01(\x04R\fcommunicator\x12\x12\n" +

@@ -92,7 +92,7 @@ func support(answer *C.shunt_support) (plugin.Support, error) {
 		}
 		s.Algorithms = append(s.Algorithms, plugin.Algorithm{
 			Name: name, MinBytes: int64(a.min_bytes), MaxBytes: int64(a.max_bytes),
-			Latency: float64(a.latency), Bandwidth: float64(a.bandwidth), OwnNumerics: a.own_numerics != 0,
+			Latency: float64(a.latency), Bandwidth: float64(a.bandwidth), Numerics: plugin.Numerics(a.numerics),
 		})
 	}
 	return s, nil

@@ -238,7 +238,7 @@ func caseHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, e
 		}
 	}
 	if ran.OwnNumerics && (c.Family == Rounding || c.Family == Special) {
-		return json.Marshal(caseAnswer{Skip: fmt.Sprintf("%s of %s values: %s has numerics of its own (own_numerics)",
+		return json.Marshal(caseAnswer{Skip: fmt.Sprintf("%s of %s values: %s says that it rounds in its own way (numerics)",
 			c.Collective, c.Family, ran.Chosen)})
 	}
 	if c.Scenario != "" {

@@ -18,8 +18,8 @@ import (
 )
 
 // On H200 the costs that are built in choose what the benchmarks' table found faster: NCCL where it is, and ours where
-// NCCL is not faster by more than 3.5 %. The reductions are of integers, for which NCCL may be chosen by cost, and of
-// floats, for which it may where any numerics are taken.
+// NCCL is not faster by more than 3.5 %. The reductions are of integers, whose results are the same, and of float32,
+// whose order of adding may be NCCL's.
 func TestBuiltinCostsChooseTheFaster(t *testing.T) {
 	for _, reduced := range []plugin.DType{plugin.Int32, plugin.Float32} {
 		t.Run(reduced.String(), func(t *testing.T) { chooseTheFaster(t, reduced) })
@@ -54,7 +54,7 @@ func chooseTheFaster(t *testing.T, reduced plugin.DType) {
 			bytes /= int64(req.World)
 		}
 		costs := selector.Costs{Mode: selector.Mode(cell("mode")), Builtin: selector.Builtin(),
-			AnyNumerics: reduced == plugin.Float32}
+			Numerics: plugin.NumericsReordered}
 		choice, err := selector.New(selector.WithCosts(costs)).On("h200-nvlink").Compile(req, offered(req), nil)
 		require.NoError(t, err)
 		e := choice.Explain(bytes)
@@ -81,4 +81,40 @@ func offered(req plugin.Request) []selector.Candidate {
 		}
 	}
 	return list
+}
+
+// What may differ between NCCL's reductions and those of the tables: nothing where the result has one rounding or none,
+// the order where float32 or float64 are added, everything else where it rounds or compares in its own way.
+func TestNumericsOfNccl(t *testing.T) {
+	path, err := nccltest.Build(t.TempDir())
+	require.NoError(t, err)
+	t.Setenv(nccl.Variable, path)
+	const same, order, own = plugin.NumericsTables, plugin.NumericsReordered, plugin.NumericsOwn
+	for _, test := range []struct {
+		dtypes   []plugin.DType
+		ops      []plugin.Op
+		two, far plugin.Numerics // of two ranks, and of more
+	}{
+		{[]plugin.DType{plugin.Int8, plugin.Uint32, plugin.Int64},
+			[]plugin.Op{plugin.OpSum, plugin.OpProd, plugin.OpMin, plugin.OpMax}, same, same},
+		{[]plugin.DType{plugin.Int8, plugin.Uint32, plugin.Int64}, []plugin.Op{plugin.OpAvg, plugin.OpPremulSum}, own, own},
+		{[]plugin.DType{plugin.Float32, plugin.Float64}, []plugin.Op{plugin.OpSum, plugin.OpProd}, same, order},
+		{[]plugin.DType{plugin.Float16, plugin.Bfloat16, plugin.Float8E4m3}, []plugin.Op{plugin.OpSum, plugin.OpProd},
+			same, own},
+		{[]plugin.DType{plugin.Float8E5m2}, plugin.Ops(), own, own},
+		{[]plugin.DType{plugin.Float16, plugin.Float32, plugin.Float64, plugin.Float8E4m3},
+			[]plugin.Op{plugin.OpMin, plugin.OpMax, plugin.OpAvg, plugin.OpPremulSum}, own, own},
+	} {
+		for _, dtype := range test.dtypes {
+			for _, op := range test.ops {
+				for world, want := range map[int]plugin.Numerics{2: test.two, 3: test.far, 8: test.far} {
+					req := plugin.Request{Collective: plugin.AllReduce, DType: dtype, Op: op, World: world, Hosts: 1,
+						Memory: plugin.MemoryKindCuda, NVLink: true}
+					for _, a := range (nccl.Transport{}).Supports(req).Algorithms {
+						assert.Equal(t, want, a.Numerics, "%s of %s among %d", op, dtype, world)
+					}
+				}
+			}
+		}
+	}
 }

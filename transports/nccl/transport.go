@@ -44,24 +44,32 @@ func (t Transport) Supports(r plugin.Request) plugin.Support {
 	}
 	cost := costOf(r.Collective, r.World, r.Hosts)
 	return plugin.Support{Algorithms: []plugin.Algorithm{{Name: algorithmName, Latency: cost.latency,
-		Bandwidth:   cost.bandwidth,
-		OwnNumerics: ownNumerics(r)}}}
+		Bandwidth: cost.bandwidth,
+		Numerics:  numerics(r)}}}
 }
 
-// ownNumerics reports whether NCCL's results may differ from those of the tables: it combines in the order of its rings
-// and trees and in the dtype itself, its min and max drop NaN, avg and pre-multiplied sums round the factor first, and
+// numerics says how far NCCL's results may be from those of the tables: it combines in the order of its rings and trees
+// and in the dtype itself, its min and max drop NaN, avg and pre-multiplied sums round the factor first, and
 // float8_e5m2 never becomes infinite. What is left is exact, or two ranks' one rounding.
-func ownNumerics(r plugin.Request) bool {
+func numerics(r plugin.Request) plugin.Numerics {
 	if !r.Collective.Reduces() {
-		return false
+		return plugin.NumericsTables
 	}
+	sums := r.Op == plugin.OpSum || r.Op == plugin.OpProd
 	switch r.DType {
 	case plugin.Int8, plugin.Uint8, plugin.Int32, plugin.Uint32, plugin.Int64, plugin.Uint64:
-		return r.Op == plugin.OpAvg || r.Op == plugin.OpPremulSum
-	case plugin.Float8E5m2:
-		return true
+		if r.Op != plugin.OpAvg && r.Op != plugin.OpPremulSum {
+			return plugin.NumericsTables
+		}
+	case plugin.Float32, plugin.Float64:
+		if sums && r.World > 2 {
+			return plugin.NumericsReordered
+		}
 	}
-	return r.World > 2 || (r.Op != plugin.OpSum && r.Op != plugin.OpProd)
+	if sums && r.World <= 2 && r.DType != plugin.Float8E5m2 {
+		return plugin.NumericsTables
+	}
+	return plugin.NumericsOwn
 }
 
 // leastFloat8 is the version whose reductions take 8-bit floats.

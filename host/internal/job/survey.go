@@ -19,7 +19,7 @@ func (c *Config) newTable(options *option.Options, rank int) (*selector.Table, e
 	if err != nil {
 		return nil, err
 	}
-	costs := selector.Costs{Mode: selector.Mode(options.TuningMode()), AnyNumerics: options.AnyNumerics()}
+	costs := selector.Costs{Mode: selector.Mode(options.TuningMode()), Numerics: options.Numerics()}
 	if c.Memory == plugin.MemoryKindCuda {
 		costs.Builtin = selector.Builtin()
 	}

@@ -86,7 +86,8 @@ func (Transport) Supports(r plugin.Request) plugin.Support {
 	}
 	return plugin.Support{Algorithms: []plugin.Algorithm{
 		{Name: Algorithm, MaxBytes: 4096, Latency: 1.5, Bandwidth: 1000},
-		{Name: "other", MinBytes: 4096, Latency: 9, Bandwidth: float64(r.World) * 4000},
+		{Name: "other", MinBytes: 4096, Latency: 9, Bandwidth: float64(r.World) * 4000,
+			Numerics: plugin.NumericsOwn},
 	}}
 }
 

@@ -107,9 +107,7 @@ func shunt_export_supports(r *C.shunt_request, answer *C.shunt_support) {
 		put(c.name[:], a.Name)
 		c.min_bytes, c.max_bytes = C.int64_t(a.MinBytes), C.int64_t(a.MaxBytes)
 		c.latency, c.bandwidth = C.double(a.Latency), C.double(a.Bandwidth)
-		if a.OwnNumerics {
-			c.own_numerics = 1
-		}
+		c.numerics = C.uint32_t(a.Numerics)
 	}
 	answer.count = C.uint32_t(len(s.Algorithms))
 	put(answer.reason[:], s.Reason)

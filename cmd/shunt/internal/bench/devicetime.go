@@ -2,6 +2,7 @@ package bench
 
 import (
 	"errors"
+	"math/rand/v2"
 	"sync/atomic"
 
 	"github.com/shunt-ccl/shunt/cuda"
@@ -51,8 +52,8 @@ func batchOf(bytes int64, iterations int, busy bool) (operations, rounds int) {
 // warmUps are rounds whose times are not kept.
 const warmUps = 3
 
-// samples times the candidates in turn. All ranks go through the same rounds,
-// which the sizes alone decide.
+// samples times the candidates in turn, each round in an order of its own: what one leaves in caches is then nobody's
+// burden alone. All ranks go through the same rounds and orders, which the sizes alone decide.
 func (d *deviceSpace) samples(_ *rank, p *prepared, list []candidate) (_ int, err error) {
 	operations, rounds := batchOf(p.most, d.iterations, d.busy > 0)
 	graphs := make([]cuda.GraphExec, len(list))
@@ -71,8 +72,9 @@ func (d *deviceSpace) samples(_ *rank, p *prepared, list []candidate) (_ int, er
 		}
 	}
 	idle := make([]float64, len(list)) // microseconds of a batch with nothing beside it
+	orders := rand.New(rand.NewPCG(uint64(operations), uint64(rounds)))
 	for round := -warmUps; round < rounds; round++ {
-		for i := range list {
+		for _, i := range orders.Perm(len(list)) {
 			c := &list[i]
 			// Behind the warm-up, in which allocations would wait for other work.
 			beside := d.busy > 0 && round >= 0
