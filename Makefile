@@ -296,8 +296,7 @@ conformance: ## the conformance suite over builtin:shm
 # every op at several sizes, and all types under the race detector (make conformance-full TEST_FLAGS=-race).
 .PHONY: conformance-full
 conformance-full: build ## the whole matrix of the conformance suite, over every transport that the tests have
-	$(built) $(GO) test -count=1 -vet=off -timeout 12h $(TEST_FLAGS) ./tests/conformance \
-	  ./tests/internal/sockets -conformance.full
+	$(built) $(GO) test -count=1 -vet=off -timeout 12h $(TEST_FLAGS) ./tests/conformance -conformance.full
 
 # The site and its pictures are made in an environment of their own.
 DOCS := $(CURDIR)/.venv-docs

@@ -104,6 +104,7 @@ var checks = []struct {
 	{"cudaipc", checkCudaipc},
 	{"ranks", checkRanks},
 	{"ranks on GPUs", checkRanksOnGPUs},
+	{"NCCL", checkRanksOverNCCL},
 }
 
 func checkEnvironment(context.Context, int) []finding {
@@ -182,28 +183,36 @@ func checkTransports(ctx context.Context, world int) []finding {
 // probeAnswer is the report of rank 0 of the trial.
 type probeAnswer struct {
 	Microseconds float64
-	Init         time.Duration
+	Init, First  time.Duration // of joining, and of the first call
+	Bytes        int64         // of its GPU that both took
 }
 
 // checkRanks lets real ranks join and reduce.
 func checkRanks(ctx context.Context, world int) []finding {
-	return tryRanks(ctx, world, plugin.MemoryKindHost)
+	return tryRanks(ctx, world, probeConfig{Memory: plugin.MemoryKindHost})
 }
 
 // probeConfig is the configuration of the trial's ranks.
-type probeConfig struct{ Memory plugin.MemoryKind }
+type probeConfig struct {
+	Memory plugin.MemoryKind
+	Algo   string // SHUNT_ALGO, if not the environment's
+}
 
-func tryRanks(ctx context.Context, world int, memory plugin.MemoryKind) []finding {
+func tryRanks(ctx context.Context, world int, config probeConfig) []finding {
 	ctx, cancel := context.WithTimeout(ctx, 60*time.Second)
 	defer cancel()
 	var answer probeAnswer
 	job := launch.Job{World: world, Label: "shunt doctor", Env: []string{"SHUNT_TIMEOUT=20s"}}
-	err := askRanks(ctx, "probe", probeConfig{memory}, job, &answer, io.Discard) // checkEnvironment has the same warnings
+	err := askRanks(ctx, "probe", config, job, &answer, io.Discard) // checkEnvironment has the same warnings
 	if err != nil {
 		return []finding{{Level: broken, Detail: err.Error(), Advice: "see what is broken above; SHUNT_LOG=debug says more"}}
 	}
-	return []finding{{Level: fine, Detail: fmt.Sprintf("%d ranks joined in %s; an all_reduce of 8 bytes takes %.2f µs",
-		world, answer.Init.Round(100*time.Microsecond), answer.Microseconds)}}
+	detail := fmt.Sprintf("%d ranks joined in %s; the first all_reduce takes %s, others of 8 bytes %.2f µs", world,
+		answer.Init.Round(100*time.Microsecond), answer.First.Round(100*time.Microsecond), answer.Microseconds)
+	if config.Memory == plugin.MemoryKindCuda {
+		detail += fmt.Sprintf("; each GPU holds %d MiB for it", (answer.Bytes+1<<19)>>20)
+	}
+	return []finding{{Level: fine, Detail: detail}}
 }
 
 // probeRank runs a rank of the trial: it joins, reduces, checks the sum and times a few
@@ -213,17 +222,10 @@ func probeRank(ctx context.Context, text []byte, report io.Writer) (err error) {
 	if err := readConfig(text, &config); err != nil {
 		return err
 	}
-	options := host.Options{Memory: config.Memory}
+	options := host.Options{Memory: config.Memory, Algo: config.Algo}
 	if options.Device, err = deviceOfRank(config.Memory); err != nil {
 		return err
 	}
-	began := time.Now()
-	comm, err := host.Init(ctx, options)
-	if err != nil {
-		return err
-	}
-	joined := time.Since(began)
-	defer func() { err = errors.Join(err, comm.Close()) }()
 	var word probeWord = new(hostWord)
 	if config.Memory == plugin.MemoryKindCuda {
 		if word, err = newDeviceWord(options.Device); err != nil {
@@ -231,9 +233,21 @@ func probeRank(ctx context.Context, text []byte, report io.Writer) (err error) {
 		}
 	}
 	defer func() { err = errors.Join(err, word.close()) }()
+	before, err := word.free()
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	comm, err := host.Init(ctx, options)
+	if err != nil {
+		return err
+	}
+	answer := probeAnswer{Init: time.Since(began)}
+	defer func() { err = errors.Join(err, comm.Close()) }()
 	const rounds = 1000
 	p := word.pointer()
-	for range rounds {
+	for round := range rounds {
+		began = time.Now()
 		if err := word.set(int64(comm.Rank()) + 1); err != nil {
 			return err
 		}
@@ -248,6 +262,13 @@ func probeRank(ctx context.Context, text []byte, report io.Writer) (err error) {
 			return plugin.Errorf(plugin.Internal, "all_reduce of 1 to %d gave %d on rank %d, not %d", comm.World(), value,
 				comm.Rank(), want)
 		}
+		if round == 0 {
+			answer.First = time.Since(began)
+		}
+	}
+	after, err := word.free()
+	if err != nil {
+		return err
 	}
 	if err := word.set(0); err != nil {
 		return err
@@ -264,7 +285,7 @@ func probeRank(ctx context.Context, text []byte, report io.Writer) (err error) {
 	if comm.Rank() != 0 {
 		return nil
 	}
-	answer := probeAnswer{Microseconds: time.Since(began).Seconds() * 1e6 / rounds, Init: joined}
+	answer.Microseconds, answer.Bytes = time.Since(began).Seconds()*1e6/rounds, before-after
 	if err := json.NewEncoder(report).Encode(answer); err != nil {
 		return plugin.Errorf(plugin.System, "reporting: %w", err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/shunt-ccl/shunt/host/topology"
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/transports/cudaipc"
+	"github.com/shunt-ccl/shunt/transports/nccl"
 )
 
 // gpu is a device as this process sees it.
@@ -151,14 +152,34 @@ func checkCudaipc(ctx context.Context, _ int) []finding {
 
 // checkRanksOnGPUs lets real ranks reduce GPU memory.
 func checkRanksOnGPUs(ctx context.Context, world int) []finding {
+	return tryRanksOnGPUs(ctx, world, "")
+}
+
+// checkRanksOverNCCL has them make NCCL's communicator, which takes time and memory.
+func checkRanksOverNCCL(ctx context.Context, world int) []finding {
+	options, _ := option.Load(os.Environ()) // warned of under environment
+	specs, err := presentSpecs(options)
+	named := func(spec string) bool { return spec[strings.LastIndexByte(spec, ':')+1:] == "nccl" }
+	if err == nil && !slices.ContainsFunc(specs, named) {
+		return []finding{{Level: fine, Detail: "not tried: SHUNT_TRANSPORTS does not name it"}}
+	}
+	r := plugin.Request{Collective: plugin.AllReduce, DType: plugin.Int64, World: world, Hosts: 1,
+		Memory: plugin.MemoryKindCuda}
+	if reason := (nccl.Transport{}).Supports(r).Reason; reason != "" {
+		return []finding{{Level: fine, Detail: "not tried: " + reason}}
+	}
+	return tryRanksOnGPUs(ctx, world, "all_reduce=nccl")
+}
+
+func tryRanksOnGPUs(ctx context.Context, world int, algo string) []finding {
 	list, _, err := machineGPUs()
-	if err != nil || len(list) < 2 {
-		if err == nil {
-			err = errors.New("the machine has one GPU")
-		}
+	if err == nil && len(list) < 2 {
+		err = errors.New("the machine has one GPU")
+	}
+	if err != nil {
 		return []finding{{Level: fine, Detail: "not tried: " + err.Error()}}
 	}
-	return tryRanks(ctx, min(max(world, 2), len(list)), plugin.MemoryKindCuda)
+	return tryRanks(ctx, min(max(world, 2), len(list)), probeConfig{Memory: plugin.MemoryKindCuda, Algo: algo})
 }
 
 // usable says why a transport of CUDA memory cannot be used here, if so.

@@ -324,6 +324,7 @@ func TestDoctor(t *testing.T) {
 	}
 	require.Equal(t, warn, levels["environment"])
 	require.Equal(t, fine, levels["ranks"])
+	require.Equal(t, fine, levels["NCCL"])
 	t.Setenv("SHUNT_TRANSPORTS", "builtin:gone")
 	stdout, _, code = shunt(t, "doctor")
 	require.Equal(t, exitWrong, code)

@@ -35,6 +35,8 @@ type probeWord interface {
 	set(int64) error
 	// get waits for what was enqueued before.
 	get() (int64, error)
+	// free returns how many bytes of that memory nobody has; 0 where that tells nothing.
+	free() (int64, error)
 	close() error
 }
 
@@ -44,6 +46,7 @@ type hostWord struct{ value int64 }
 func (w *hostWord) pointer() unsafe.Pointer { return unsafe.Pointer(&w.value) }
 func (w *hostWord) set(v int64) error       { w.value = v; return nil }
 func (w *hostWord) get() (int64, error)     { return w.value, nil }
+func (w *hostWord) free() (int64, error)    { return 0, nil }
 func (w *hostWord) close() error            { return nil }
 
 // deviceWord is in a GPU's memory; it is used on the default stream.
@@ -84,6 +87,11 @@ func (w *deviceWord) get() (int64, error) {
 	var data [8]byte
 	err := w.driver.Read(w.ctx, data[:], w.address)
 	return int64(binary.LittleEndian.Uint64(data[:])), err
+}
+
+func (w *deviceWord) free() (int64, error) {
+	available, _, err := w.driver.MemoryInfo(w.ctx)
+	return available, err
 }
 
 func (w *deviceWord) close() error {

@@ -1,7 +1,6 @@
 package sockets_test
 
 import (
-	"flag"
 	"maps"
 	"os"
 	"path/filepath"
@@ -44,8 +43,6 @@ func spec(t *testing.T, carrier string) string {
 	return carrier + ":" + path
 }
 
-var full = flag.Bool("conformance.full", false, "two hosts in every carrier, as make conformance-full has them")
-
 // An engine without shared memory passes on one host and on several, in every carrier. A
 // delay between hosts lasts its whole time, as nobody sees that the others wait: scenarios
 // of nothing but delays run on one host. What it computes is the same in all carriers.
@@ -57,12 +54,8 @@ func TestConformance(t *testing.T) {
 	kept["process"] = kept["shared"]
 	for _, carrier := range []string{"builtin", "shared", "process"} {
 		t.Run(carrier, func(t *testing.T) {
-			hosts := []int{1, 2, 3}
-			if carrier != "builtin" && !*full {
-				hosts = []int{1, 3}
-			}
 			conformance.Test(t, conformance.Config{
-				Transport: spec(t, carrier), Worlds: []int{3}, Hosts: hosts, Short: true, MaxBytes: 80 << 10, MaxRounds: 2,
+				Transport: spec(t, carrier), Worlds: []int{3}, Hosts: []int{1, 2, 3}, Short: true, MaxBytes: 80 << 10, MaxRounds: 2,
 				Filter: regexp.MustCompile(kept[carrier]),
 			})
 		})
