@@ -10,9 +10,11 @@ import (
 // unasked is the priority of a stream of which no plan has wanted to know it.
 const unasked = -1
 
-// asksPriority reports whether a plan for a GPU reads SlotPriority anywhere.
-func asksPriority(p *plugin.Plan) bool {
-	is := func(registers ...uint16) bool { return slices.Contains(registers, uint16(plugin.SlotPriority)) }
+// asks reports whether a plan for a GPU reads any of some slots.
+func asks(p *plugin.Plan, slots ...plugin.Slot) bool {
+	is := func(registers ...uint16) bool {
+		return slices.ContainsFunc(registers, func(r uint16) bool { return slices.Contains(slots, plugin.Slot(r)) })
+	}
 	return slices.ContainsFunc(p.Steps, func(s plugin.Step) bool {
 		switch s.Kind {
 		case plugin.StepSet:

@@ -27,6 +27,7 @@ type DeviceProgram struct {
 	frame              []int64
 	firstTemp, natives int
 	asksPriority       bool
+	asksPlace          bool // where in a symmetric range, or in a window, receive memory lies
 
 	last repeat
 }
@@ -103,7 +104,9 @@ func (d *Device) Load(p *plugin.Plan, base uint32) (*DeviceProgram, error) {
 		}
 		program.kernels, program.names = append(program.kernels, k), append(program.names, p.Kernels[i].Name)
 	}
-	program.asksPriority = asksPriority(p)
+	program.asksPriority = asks(p, plugin.SlotPriority)
+	program.asksPlace = asks(p, plugin.SlotWindow, plugin.SlotOffset) ||
+		slices.ContainsFunc(p.Refs, func(r plugin.Ref) bool { return r.Space == plugin.SpacePeerRecv })
 	if program.last.able = repeatable(own); program.last.able {
 		program.last.makeRoom(program.kernels)
 	}

@@ -50,6 +50,17 @@ func repeatable(p *plugin.Plan) bool {
 	return true
 }
 
+// forgetPlace takes from launches what their plans do not ask for: then what differs there keeps none from being that
+// of last time.
+func forgetPlace(ls []DeviceLaunch) {
+	for i := range ls {
+		if a := &ls[i].Arguments; !ls[i].Program.asksPlace {
+			a.PeerRecv = nil
+			a.Slots[plugin.SlotWindow], a.Slots[plugin.SlotOffset] = 0, 0
+		}
+	}
+}
+
 // fits reports whether a plan would come to the launch of last time.
 func (m *repeat) fits(a *Arguments, regions uint64, flags uint32) bool {
 	return m.known && m.regions == regions && m.flags == flags && len(a.Arrays) == 0 && len(a.PeerRecv) == 0 &&

@@ -73,6 +73,44 @@ func TestRepeatedLaunchesAreWhatThePlanSays(t *testing.T) {
 	same("no region", arguments(0x1000, 0x2000, 8), two, false)
 }
 
+// Where receive memory lies in a symmetric range matters only to plans that ask.
+func TestRepeatedLaunchesInSymmetricMemory(t *testing.T) {
+	g := newGPU(t, 1)
+	d := g.newDevice(&blind{Driver: g.Driver}, 1)
+	launches := func(b *plugin.Builder, args ...plugin.KernelArg) {
+		b.Track(func() { b.Launch("image", "add", b.Const(1), b.Const(32), args...) })
+	}
+	for name, test := range map[string]struct {
+		build func(b *plugin.Builder)
+		asks  bool
+	}{
+		"nothing": {func(b *plugin.Builder) { launches(b, plugin.Address(b.Recv(b.Const(0)))) }, false},
+		"range":   {func(b *plugin.Builder) { launches(b, plugin.Value(b.Slot(plugin.SlotWindow), 8)) }, true},
+		"offset":  {func(b *plugin.Builder) { launches(b, plugin.Value(b.Slot(plugin.SlotOffset), 8)) }, true},
+		"peers": {func(b *plugin.Builder) {
+			launches(b, plugin.Address(b.PeerRecv(b.Const(0), b.Const(0))))
+		}, true},
+	} {
+		b := plugin.NewBuilder(plugin.Request{Collective: plugin.AllReduce, DType: plugin.Float32, World: 1,
+			Symmetric: true}, "test")
+		test.build(b)
+		plan, err := b.Plan()
+		require.NoError(t, err)
+		p, err := d.Load(plan, 0)
+		require.NoError(t, err)
+		require.True(t, p.last.able)
+		for offset := range int64(3) {
+			at := g.words + cuda.Ptr(8*offset)
+			a := Arguments{Recv: pointer(at), PeerRecv: []cuda.Ptr{at}}
+			a.Slots[plugin.SlotRecvBytes], a.Slots[plugin.SlotWindow], a.Slots[plugin.SlotOffset] = 8, 1, 8*offset
+			launch := []DeviceLaunch{{p, a}}
+			forgetPlace(launch)
+			require.Equal(t, !test.asks && offset > 0, p.last.fits(&launch[0].Arguments, d.changes, cuda.LaunchDependent), name)
+			require.NoError(t, d.Run(p, &a, 0), name)
+		}
+	}
+}
+
 // A register that an address was made of may be written again behind the launch.
 func TestRepeatedLaunchesKeepTheAddressesOfTheLaunch(t *testing.T) {
 	g := newGPU(t, 1)

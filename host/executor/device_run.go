@@ -47,6 +47,7 @@ func (d *Device) run(ls []DeviceLaunch, stream cuda.Stream) error {
 	if err := d.admit(ls); err != nil {
 		return err
 	}
+	forgetPlace(ls)
 	c := d.order.current             // most likely, as is that
 	id, same := d.order.same(stream) // the stream has stayed; the driver knows
 	for {
