@@ -42,6 +42,7 @@ const (
 	NotSupported       Result = 801
 	CaptureUnsupported Result = 900
 	CaptureInvalid     Result = 901
+	CaptureMerge       Result = 902   // a dependency between two captures
 	CaptureUnjoined    Result = 904   // a branch of a capture that was not joined again
 	CaptureIsolation   Result = 905   // a dependency on what is outside the capture
 	CapturedEvent      Result = 907   // an event that was last recorded in a capture

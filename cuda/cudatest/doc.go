@@ -4,7 +4,8 @@
 //
 // Device memory is host memory at its own address, so a test looks into it
 // directly (Bytes). Streams run in order, each in a goroutine of its own;
-// events, captures, graphs and their tokens behave as the driver's; shareable
+// events, captures, graphs with conditional nodes, and their tokens behave as the
+// driver's; shareable
 // memory is a memfd, so exporting it to another process works; IPC handles
 // work between drivers and goroutines of one process. Kernels are Go functions
 // that a test registers by name. Fail injects an error into a call.

@@ -38,24 +38,25 @@ type Driver struct {
 	done    chan struct{}
 	work    sync.WaitGroup
 
-	mu       sync.Mutex
-	frees    frees
-	next     uint64
-	failures map[string]*failure
-	memory   memory
-	streams  map[cuda.Stream]*stream
-	handles  []cuda.Stream // of destroyed streams, for the next ones
-	dying    []*stream     // destroyed, but perhaps still running what they were given
-	events   map[cuda.Event]*event
-	graphs   map[cuda.Graph]*graph
-	execs    map[cuda.GraphExec]*graph
-	modules  map[cuda.Module]bool
-	kernels  map[cuda.Function]loaded
-	released []uint64
-	peers    map[[2]cuda.Context]bool
-	retained map[int]int
-	hazards  []string
-	limit    int64 // bytes of CreateMemory on one device; 0: none
+	mu         sync.Mutex
+	frees      frees
+	next       uint64
+	failures   map[string]*failure
+	memory     memory
+	streams    map[cuda.Stream]*stream
+	handles    []cuda.Stream // of destroyed streams, for the next ones
+	dying      []*stream     // destroyed, but perhaps still running what they were given
+	events     map[cuda.Event]*event
+	graphs     map[cuda.Graph]*graph
+	conditions map[Condition]*condition
+	execs      map[cuda.GraphExec]*graph
+	modules    map[cuda.Module]bool
+	kernels    map[cuda.Function]loaded
+	released   []uint64
+	peers      map[[2]cuda.Context]bool
+	retained   map[int]int
+	hazards    []string
+	limit      int64 // bytes of CreateMemory on one device; 0: none
 }
 
 type failure struct {
@@ -77,8 +78,9 @@ func New(o Options) *Driver {
 	d := &Driver{
 		options: o, done: make(chan struct{}), next: machine.Add(1) << 32, failures: map[string]*failure{},
 		memory: newMemory(), streams: map[cuda.Stream]*stream{}, events: map[cuda.Event]*event{},
-		graphs: map[cuda.Graph]*graph{}, execs: map[cuda.GraphExec]*graph{}, modules: map[cuda.Module]bool{},
-		kernels: map[cuda.Function]loaded{}, peers: map[[2]cuda.Context]bool{}, retained: map[int]int{},
+		graphs: map[cuda.Graph]*graph{}, conditions: map[Condition]*condition{}, execs: map[cuda.GraphExec]*graph{},
+		modules: map[cuda.Module]bool{}, kernels: map[cuda.Function]loaded{}, peers: map[[2]cuda.Context]bool{},
+		retained: map[int]int{},
 	}
 	d.frees.ended.L = &d.mu
 	return d
@@ -210,6 +212,8 @@ var resultNames = map[cuda.Result][2]string{
 	cuda.CaptureUnsupported: {"CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"},
 	cuda.CaptureInvalid: {"CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
 		"operation failed due to a previous error during capture"},
+	cuda.CaptureMerge: {"CUDA_ERROR_STREAM_CAPTURE_MERGE",
+		"operation would result in a merge of separate capture sequences"},
 	cuda.CaptureUnjoined: {"CUDA_ERROR_STREAM_CAPTURE_UNJOINED", "capturing stream has unjoined work"},
 	cuda.CaptureIsolation: {"CUDA_ERROR_STREAM_CAPTURE_ISOLATION",
 		"dependency created on uncaptured work in another stream"},

@@ -14,8 +14,9 @@ type event struct {
 	done chan struct{} // of the last record; nil: never recorded, or in a capture
 	at   time.Time
 
-	graph *graph // that it was last recorded in
-	last  []int  // and what stood before it there
+	graph   *graph // that it was last recorded in,
+	capture uint64 // the number of that capture,
+	last    []int  // and what stood before it there
 }
 
 // NewEvent makes an event.
@@ -63,7 +64,7 @@ func (d *Driver) record(e cuda.Event, s cuda.Stream) error {
 		if st.capture.broken {
 			return failed(cuda.CaptureInvalid, "cuEventRecord")
 		}
-		ev.done, ev.last = nil, append([]int(nil), st.last...)
+		ev.done, ev.capture, ev.last = nil, st.capture.capture, append([]int(nil), st.last...)
 		return nil
 	}
 	done := make(chan struct{})
@@ -193,11 +194,12 @@ func (d *Driver) wait(s cuda.Stream, e cuda.Event) error {
 	ev.mu.Lock()
 	defer ev.mu.Unlock()
 	switch {
-	case ev.graph != nil && ev.graph.ended:
+	case ev.graph != nil && (ev.graph.ended || ev.graph.capture != ev.capture):
 		return failed(cuda.CapturedEvent, "cuStreamWaitEvent")
 	case ev.graph != nil:
 		if st.capture != nil && st.capture != ev.graph {
-			return failed(cuda.CaptureInvalid, "cuStreamWaitEvent")
+			st.capture.broken, ev.graph.broken = true, true
+			return failed(cuda.CaptureMerge, "cuStreamWaitEvent")
 		}
 		st.last = append(append([]int(nil), st.last...), ev.last...)
 		st.capture = ev.graph

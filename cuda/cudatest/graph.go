@@ -1,6 +1,7 @@
 package cudatest
 
 import (
+	"maps"
 	"sync"
 
 	"github.com/shunt-ccl/shunt/cuda"
@@ -8,18 +9,24 @@ import (
 
 // graph is a capture in progress, a graph or an executable.
 type graph struct {
-	id     uint64
-	origin *stream // whose capture it is
-	nodes  []node
-	tokens []*token
-	broken bool // the capture cannot end well
-	ended  bool
+	id      uint64
+	parent  *graph // that it is a body of a conditional node of
+	capture uint64 // the number of its latest capture,
+	origin  *stream
+	first   int // and the first node of it
+	nodes   []node
+	tokens  []*token
+	broken  bool // the capture cannot end well
+	ended   bool
 }
 
 // node runs when all that it follows has run.
 type node struct {
-	op    op
-	after []int
+	op          op
+	after       []int
+	call        string       // that it is of
+	ctx         cuda.Context // of the stream that it was captured from; 0: a default stream
+	conditional *conditional // of a conditional node
 }
 
 // token is handed out when its last graph is gone.
@@ -28,18 +35,20 @@ type token struct {
 	uses  int
 }
 
-func (g *graph) add(o op, after []int) int {
-	g.nodes = append(g.nodes, node{o, after})
-	return len(g.nodes) - 1
+// add adds a node behind what is in a stream that is captured into the graph.
+func (g *graph) add(st *stream, o op, call string) int {
+	g.nodes = append(g.nodes, node{op: o, after: st.last, call: call, ctx: st.ctx})
+	st.last = []int{len(g.nodes) - 1}
+	return st.last[0]
 }
 
-// joined reports whether every node comes before the given ones, or is one.
+// joined reports whether every node of the capture comes before the given ones, or is one.
 func (g *graph) joined(last []int) bool {
 	reached := make([]bool, len(g.nodes))
 	for _, n := range last {
 		reached[n] = true
 	}
-	for n := len(g.nodes) - 1; n >= 0; n-- { // what a node follows has lower numbers
+	for n := len(g.nodes) - 1; n >= g.first; n-- { // what a node follows has lower numbers
 		if !reached[n] {
 			return false
 		}
@@ -80,6 +89,7 @@ func (d *Driver) BeginCapture(ctx cuda.Context, s cuda.Stream) error {
 		return failed(cuda.CaptureUnsupported, "cuStreamBeginCapture")
 	}
 	g := &graph{id: d.id(), origin: st}
+	g.capture = g.id
 	st.capture, st.last = g, nil
 	d.graphs[cuda.Graph(g.id)] = g
 	return nil
@@ -104,9 +114,12 @@ func (d *Driver) EndCapture(ctx cuda.Context, s cuda.Stream) (cuda.Graph, error)
 		}
 	}
 	if g.broken || !joined {
-		d.letGo(g.tokens)
-		delete(d.graphs, cuda.Graph(g.id))
-		if g.broken {
+		broken := g.broken
+		g.broken = true
+		if g.capture == g.id { // else the graph was there before
+			d.forget(g)
+		}
+		if broken {
 			return 0, failed(cuda.CaptureInvalid, "cuStreamEndCapture")
 		}
 		return 0, failed(cuda.CaptureUnjoined, "cuStreamEndCapture")
@@ -133,7 +146,7 @@ func (d *Driver) capture(s cuda.Stream) (cuda.Capture, error) {
 	case st.capture.broken:
 		return cuda.Capture{Status: cuda.CaptureInvalidated}, nil
 	}
-	return cuda.Capture{Status: cuda.CaptureActive, ID: st.capture.id, Graph: cuda.Graph(st.capture.id)}, nil
+	return cuda.Capture{Status: cuda.CaptureActive, ID: st.capture.capture, Graph: cuda.Graph(st.capture.id)}, nil
 }
 
 // Instantiate copies a graph as it is now.
@@ -143,13 +156,12 @@ func (d *Driver) Instantiate(ctx cuda.Context, g cuda.Graph) (cuda.GraphExec, er
 	}
 	defer d.mu.Unlock()
 	source := d.graphs[g]
-	if source == nil {
+	if source == nil || source.parent != nil || !source.allows() {
 		return 0, failed(cuda.InvalidValue, "cuGraphInstantiate")
 	}
-	x := &graph{id: d.id(), nodes: append([]node(nil), source.nodes...), tokens: append([]*token(nil), source.tokens...)}
-	for _, t := range x.tokens {
-		t.uses++
-	}
+	x := source.executable()
+	x.id = d.id()
+	x.hold()
 	d.execs[cuda.GraphExec(x.id)] = x
 	return cuda.GraphExec(x.id), nil
 }
@@ -169,37 +181,53 @@ func (d *Driver) LaunchGraph(ctx cuda.Context, x cuda.GraphExec, s cuda.Stream) 
 	}
 	// The ops stay although the executable may be destroyed meanwhile; so do
 	// its tokens, until the last op has run.
-	for _, t := range g.tokens {
-		t.uses++
-	}
+	g.hold()
 	return d.enqueue(s, func(done <-chan struct{}) {
+		g.reset()
 		g.run(done)
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		d.letGo(g.tokens)
+		d.letGo(g)
 	}, "cuGraphLaunch")
 }
 
-// letGo drops one use of each token; the lock is held.
-func (d *Driver) letGo(tokens []*token) {
-	for _, t := range tokens {
-		if t.uses--; t.uses == 0 {
-			d.released = append(d.released, t.value)
+// hold adds one use to each token of a graph and of the bodies within it; the lock is held.
+func (g *graph) hold() {
+	g.each(func(g *graph) {
+		for _, t := range g.tokens {
+			t.uses++
 		}
-	}
+	})
 }
 
-// DestroyGraph forgets a graph.
+// letGo drops one use of each token of a graph and of the bodies within it; the lock is held.
+func (d *Driver) letGo(g *graph) {
+	g.each(func(g *graph) {
+		for _, t := range g.tokens {
+			if t.uses--; t.uses == 0 {
+				d.released = append(d.released, t.value)
+			}
+		}
+	})
+}
+
+// forget ends a graph, with its bodies and conditions; the lock is held.
+func (d *Driver) forget(g *graph) {
+	d.letGo(g)
+	g.each(func(g *graph) { delete(d.graphs, cuda.Graph(g.id)) })
+	maps.DeleteFunc(d.conditions, func(_ Condition, c *condition) bool { return c.owner == g })
+}
+
+// DestroyGraph forgets a graph. A body of a conditional node goes with its graph, not alone.
 func (d *Driver) DestroyGraph(g cuda.Graph) error {
 	if err := d.call("DestroyGraph", "cuGraphDestroy"); err != nil {
 		return err
 	}
 	defer d.mu.Unlock()
-	if d.graphs[g] == nil {
+	if d.graphs[g] == nil || d.graphs[g].parent != nil {
 		return failed(cuda.InvalidValue, "cuGraphDestroy")
 	}
-	d.letGo(d.graphs[g].tokens)
-	delete(d.graphs, g)
+	d.forget(d.graphs[g])
 	return nil
 }
 
@@ -212,7 +240,7 @@ func (d *Driver) DestroyGraphExec(x cuda.GraphExec) error {
 	if d.execs[x] == nil {
 		return failed(cuda.InvalidValue, "cuGraphExecDestroy")
 	}
-	d.letGo(d.execs[x].tokens)
+	d.letGo(d.execs[x])
 	delete(d.execs, x)
 	return nil
 }

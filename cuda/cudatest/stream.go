@@ -19,6 +19,7 @@ type op func(done <-chan struct{})
 type stream struct {
 	id       uint64 // no other stream ever has it
 	priority int
+	ctx      cuda.Context // 0: a default stream
 	mu       sync.Mutex
 	pending  []op
 	wake     chan struct{} // 1 buffered: there is something pending
@@ -130,7 +131,7 @@ func (d *Driver) enqueue(s cuda.Stream, o op, call string) error {
 		if st.capture.broken {
 			return failed(cuda.CaptureInvalid, "%s", call)
 		}
-		st.last = []int{st.capture.add(o, st.last)}
+		st.capture.add(st, o, call)
 	} else {
 		st.add(o)
 	}
@@ -149,7 +150,7 @@ func (d *Driver) NewStream(ctx cuda.Context, priority int) (cuda.Stream, error) 
 		s, d.handles = d.handles[last], d.handles[:last]
 	}
 	st := d.start()
-	st.priority = priority
+	st.priority, st.ctx = priority, ctx
 	d.streams[s] = st
 	return s, nil
 }

@@ -107,7 +107,13 @@ func (d *Device) capture(c cuda.Capture) (*capture, error) {
 	d.forget()
 	token, err := d.retain(c.Graph)
 	if err != nil {
-		return nil, d.wrap("keeping the communicator for a graph", err)
+		what := "keeping the communicator for a graph"
+		switch cuda.ResultOf(err) {
+		case cuda.InvalidValue, cuda.NotPermitted, cuda.NotSupported:
+			// Nothing says of a graph that it is a body; of one that is its own this does not happen.
+			what += ", which may be the body of a conditional node"
+		}
+		return nil, d.wrap(what, err)
 	}
 	known := &capture{id: c.ID, token: token}
 	d.order.captures[c.ID] = known
