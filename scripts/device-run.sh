@@ -54,6 +54,7 @@ tests() {
   need python || return
   part test-python 120 "$shunt" run -n 2 python3 python/tests/gpu_programs.py all
   part test-signals 180 "$shunt" run -n "$gpus" python3 python/tests/gpu_signals.py
+  part conditional 560 env SHUNT_TIMEOUT=10s "$shunt" run -n "$gpus" python3 python/tests/gpu_conditional.py
   part freed-memory 90 "$shunt" run -n 2 python3 python/tests/gpu_memory.py 10
   part freed-memory-expandable 90 env PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True \
     "$shunt" run -n 2 python3 python/tests/gpu_memory.py 20
