@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/shunt-ccl/shunt/host/bootstrap"
@@ -19,6 +18,7 @@ import (
 	"github.com/shunt-ccl/shunt/host/internal/job"
 	"github.com/shunt-ccl/shunt/host/internal/lockorder"
 	"github.com/shunt-ccl/shunt/host/internal/plans"
+	"github.com/shunt-ccl/shunt/host/internal/regroup"
 	"github.com/shunt-ccl/shunt/host/internal/turn"
 	"github.com/shunt-ccl/shunt/host/topology"
 	"github.com/shunt-ccl/shunt/internal/failpoint"
@@ -43,26 +43,21 @@ type Communicator struct {
 	telling     telling
 	endpoints   endpoints.Set
 
-	turn          turn.Turn[*Request] // who holds it may touch what follows
-	sequence      call.Sequence
-	splits        int
-	exchanges     int
-	shrinks       atomic.Int32
-	subsets       counters
-	windows       map[uint32]*Window
-	windowCount   int
-	registrations int
-	symmetric     buffers.Symmetric
-	allocators    allocator.Set
-	scratch       arguments
-	inFlight      []call.Call // of a group
-	repeats       [quickShapes]repeated
-	latest        latest
-	plans         plans.Planner
-	unchecked     diagnosis.Unchecked // messages of the operation in flight
-	watchdog      diagnosis.Watchdog  // the watchdog goroutine's alone
-	closeOnce     sync.Once
-	closeErr      error
+	turn       turn.Turn[*Request] // who holds it may touch what follows
+	sequence   call.Sequence
+	counters   regroup.Counters
+	windows    map[uint32]*Window
+	symmetric  buffers.Symmetric
+	allocators allocator.Set
+	scratch    arguments
+	inFlight   []call.Call // of a group
+	repeats    [quickShapes]repeated
+	latest     latest
+	plans      plans.Planner
+	unchecked  diagnosis.Unchecked // messages of the operation in flight
+	watchdog   diagnosis.Watchdog  // the watchdog goroutine's alone
+	closeOnce  sync.Once
+	closeErr   error
 }
 
 // arguments is the scratch of a single operation; it belongs to the caller that was admitted, so a call allocates

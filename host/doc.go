@@ -8,10 +8,10 @@
 // plan. The rooms under internal have the rest of the host, and none of them knows the communicator: call checks
 // arguments, plans finds the plan, endpoints opens the transports' endpoints and maps their memory, buffers keeps the
 // memory that peers reach, diagnosis words what goes wrong, survey gathers facts about the ranks, job holds what the
-// communicators of a rendezvous share, turn admits one caller at a time. Loading transports is in carrier, rendezvous
-// in bootstrap, places in topology, the choice of an algorithm in selector, generic algorithms in algorithm, running
-// plans in executor, handles and mappings in memory, records in report, and the table of SHUNT_* variables in option.
-// No memory is moved here, and no kernel is known.
+// communicators of a rendezvous share, regroup what ranks work out to make one of another, turn admits one caller at a
+// time. Loading transports is in carrier, rendezvous in bootstrap, places in topology, the choice of an algorithm in
+// selector, generic algorithms in algorithm, running plans in executor, handles and mappings in memory, records in
+// report, and the table of SHUNT_* variables in option. No memory is moved here, and no kernel is known.
 //
 // On CUDA memory operations are enqueued on the caller's stream; what is special to it is in device*.go (running,
 // groups, faults) and register.go.

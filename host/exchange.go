@@ -26,8 +26,8 @@ func (c *Communicator) Exchange(ctx context.Context, data []byte) ([][]byte, err
 	defer release()
 	ctx, cancel := c.observer.Deadline(ctx)
 	defer cancel()
-	c.exchanges++
-	answers, err := c.group.AllGather(ctx, fmt.Sprintf("exchange bytes (%s %d)", c.label, c.exchanges), data)
+	tag := fmt.Sprintf("exchange bytes (%s %d)", c.label, c.counters.Next("exchange"))
+	answers, err := c.group.AllGather(ctx, tag, data)
 	if err != nil {
 		return nil, c.observer.WrapError("exchange", err)
 	}

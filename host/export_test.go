@@ -1,7 +1,6 @@
 package host
 
 import (
-	"context"
 	"strings"
 	"time"
 
@@ -105,14 +104,3 @@ func Known(c *Communicator, p cuda.Ptr) bool { return c.endpoints.Buffers.Known(
 
 // LimitRegistrations changes how many registrations of a transport stay, and returns what undoes that.
 func LimitRegistrations(n int) (undo func()) { return buffers.LimitRegistrations(n) }
-
-// TryAgain says what survivors do whose attempts to shrink ended so; last is a rank that may not try again, or -1.
-func TryAgain(died bool, last int, errs ...error) (bool, error) {
-	var all [][]byte
-	for rank, err := range errs {
-		a := attemptOf(context.Background(), rank, err)
-		a.last = rank == last
-		all = append(all, a.encode())
-	}
-	return tryAgain(all, died, true)
-}

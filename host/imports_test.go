@@ -43,6 +43,8 @@ var rooms = []room{
 		"host/bootstrap", "host/executor"}},
 	{"host/internal/job", []string{"host/internal/call", "host/internal/buffers", "host/internal/allocator",
 		"host/internal/pool", "host/internal/turn", "host/memory", "host/algorithm"}},
+	{"host/internal/regroup", []string{"host/internal", "host/executor", "host/memory", "host/selector", "host/topology",
+		"host/algorithm", "cuda"}},
 	{"host/internal/logs", []string{"host", "plugin", "cuda"}},
 	{"host/internal/pinned", []string{"host", "plugin"}},
 	{"host/internal/turn", []string{"host", "plugin", "cuda"}},

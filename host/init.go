@@ -13,6 +13,7 @@ import (
 	"github.com/shunt-ccl/shunt/host/internal/endpoints"
 	"github.com/shunt-ccl/shunt/host/internal/job"
 	"github.com/shunt-ccl/shunt/host/internal/plans"
+	"github.com/shunt-ccl/shunt/host/internal/regroup"
 	"github.com/shunt-ccl/shunt/host/internal/survey"
 	"github.com/shunt-ccl/shunt/internal/descriptors"
 	"github.com/shunt-ccl/shunt/internal/failpoint"
@@ -45,7 +46,7 @@ func Register(t plugin.Transport) { carrier.Register(t) }
 // On error everything made so far is released.
 func newCommunicator(ctx context.Context, j *job.Job, what, label string, ranks []int) (_ *Communicator, err error) {
 	rank := slices.Index(ranks, j.Session.Rank())
-	label = shortened(label)
+	label = regroup.Label(label)
 	c := &Communicator{
 		rank: rank, world: len(ranks), label: label,
 		job: j, windows: map[uint32]*Window{},

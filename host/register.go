@@ -36,9 +36,8 @@ func (c *Communicator) Register(p unsafe.Pointer, bytes int64) error {
 	}
 	ctx, cancel := c.observer.Deadline(c.job.Context)
 	defer cancel()
-	c.registrations++
-	if err := c.endpoints.Buffers.Register(ctx, c.group, fmt.Sprintf("register memory (%s %d)", c.label, c.registrations),
-		cuda.Ptr(uintptr(p)), bytes); err != nil {
+	tag := fmt.Sprintf("register memory (%s %d)", c.label, c.counters.Next("registration"))
+	if err := c.endpoints.Buffers.Register(ctx, c.group, tag, cuda.Ptr(uintptr(p)), bytes); err != nil {
 		return c.observer.WrapError("register", err)
 	}
 	return nil

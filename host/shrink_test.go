@@ -89,34 +89,3 @@ func TestErrorsOfAShrinkSayWhoseRanksTheyName(t *testing.T) {
 		require.ErrorContains(t, err, "its ranks, from 0 on, are ranks 1, 2 of world", "rank %d", rank+1)
 	}
 }
-
-// What ranks do that have met different ends of one attempt.
-func TestSurvivorsTryAgainTogether(t *testing.T) {
-	died, lost := plugin.Errorf(plugin.PeerDied, "rank 3 died"), plugin.Errorf(plugin.PluginDied, "the plugin died")
-	closed, late := plugin.Errorf(plugin.Closed, "rank 3 has closed it"), plugin.Errorf(plugin.Timeout, "it took too long")
-	for name, c := range map[string]struct {
-		died  bool // a rank that took part
-		last  int
-		errs  []error
-		again bool
-		want  string // the error otherwise; "": none
-	}{
-		"all have it":                    {false, -1, []error{nil, nil, nil}, false, ""},
-		"all have it, and a rank died":   {true, -1, []error{nil, nil, nil}, true, ""},
-		"one heard of a death":           {false, -1, []error{closed, died, late}, true, ""},
-		"one has it":                     {false, -1, []error{nil, died, lost}, true, ""},
-		"one lost a plugin":              {false, -1, []error{late, late, lost}, true, ""},
-		"one may not try again":          {true, 2, []error{died, nil, late}, false, late.Error()},
-		"nobody died":                    {false, -1, []error{nil, late, closed}, false, late.Error()},
-		"one knows why another closed":   {false, -1, []error{closed, late, closed}, false, late.Error()},
-		"the last to try has it already": {false, 0, []error{nil, died, died}, true, ""},
-	} {
-		again, err := host.TryAgain(c.died, c.last, c.errs...)
-		assert.Equal(t, c.again, again, name)
-		if c.want == "" {
-			assert.NoError(t, err, name)
-		} else {
-			assert.EqualError(t, err, c.want, name)
-		}
-	}
-}

@@ -49,11 +49,10 @@ func (c *Communicator) NewWindow(ctx context.Context, bytes int64) (*Window, err
 	ctx, cancel := c.observer.Deadline(ctx)
 	defer cancel()
 	a, err := c.endpoints.ForWindows(ctx)
-	c.windowCount++
+	tag := fmt.Sprintf("make a window (%s %d)", c.label, c.counters.Next("window"))
 	if err == nil {
 		err = c.roomForAWindow()
 	}
-	tag := fmt.Sprintf("make a window (%s %d)", c.label, c.windowCount)
 	place, differ := c.agreeOnWindow(ctx, tag, bytes)
 	if differ != nil {
 		return nil, c.observer.WrapError("new_window", differ)

@@ -30,6 +30,15 @@ type Member struct {
 	Look func()
 }
 
+// InJob returns ranks of the communicator as ranks of the job.
+func (m *Member) InJob(ranks []int) []int {
+	of := make([]int, len(ranks))
+	for i, rank := range ranks {
+		of[i] = m.Ranks[rank]
+	}
+	return of
+}
+
 // Watch makes m fail when a peer or plugin of its dies, and looks at its stalls.
 func (j *Job) Watch(m *Member) { j.set(m, true) }
 
