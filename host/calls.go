@@ -76,7 +76,7 @@ func (c *Communicator) compareAfter() {
 
 // look looks at operations that wait for long, and finds the ranks that disagree about what is being called.
 func (c *Communicator) look() {
-	c.tell()
+	c.endpoints.Tell()
 	c.compareCalls()
 	if c.device != nil {
 		c.device.look()

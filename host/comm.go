@@ -40,7 +40,6 @@ type Communicator struct {
 	checker     call.Checker
 	observer    diagnosis.Observer
 	device      *device // nil for host memory
-	telling     telling
 	endpoints   endpoints.Set
 
 	turn       turn.Turn[*Request] // who holds it may touch what follows
@@ -377,9 +376,7 @@ func (c *Communicator) close() error {
 	if c.endpoints.Connected() { // peers that still wait for this rank learn why in vain
 		c.engine.Record(c.sequence.Collectives+1, c.sequence.Number+1, uint32(diagnosis.Closed), 0, 0, 0, 0)
 		c.engine.Announce()
-		if c.endpoints.Abroad() {
-			_ = c.group.Tell(c.engine.Report()) // which is not too long
-		}
+		c.endpoints.TellAtOnce()
 	}
 	c.job.Forget(&c.member)
 	c.device.halt()

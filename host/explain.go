@@ -12,19 +12,20 @@ import (
 // nothing.
 func (c *Communicator) Explain(collective plugin.Collective, dtype plugin.DType, op plugin.Op,
 	bytes int64) (selector.Explanation, error) {
-	if err := explainable(collective, dtype, op, bytes); err != nil {
+	key, err := call.Explainable(collective, dtype, op, bytes)
+	if err != nil {
 		return selector.Explanation{}, err
 	}
-	return c.explain(call.SignatureOf(collective, dtype, op), bytes)
+	return c.explain(key, bytes)
 }
 
 // ExplainSymmetric is like Explain, for receive memory that is registered as symmetric.
 func (c *Communicator) ExplainSymmetric(collective plugin.Collective, dtype plugin.DType, op plugin.Op,
 	bytes int64) (selector.Explanation, error) {
-	if err := explainable(collective, dtype, op, bytes); err != nil {
+	key, err := call.Explainable(collective, dtype, op, bytes)
+	if err != nil {
 		return selector.Explanation{}, err
 	}
-	key := call.SignatureOf(collective, dtype, op)
 	key.Symmetric = c.device != nil && c.world > 1 && key.CanBeSymmetric()
 	return c.explain(key, bytes)
 }
@@ -43,7 +44,8 @@ func (c *Communicator) explain(key call.Signature, bytes int64) (selector.Explan
 // of them cannot prepare its plan. It prepares nothing for later operations.
 func (c *Communicator) PlanTexts(collective plugin.Collective, dtype plugin.DType, op plugin.Op, bytes int64) ([]string,
 	error) {
-	if err := explainable(collective, dtype, op, bytes); err != nil {
+	key, err := call.Explainable(collective, dtype, op, bytes)
+	if err != nil {
 		return nil, err
 	}
 	release, err := c.enter("plan of " + collective.String())
@@ -51,22 +53,7 @@ func (c *Communicator) PlanTexts(collective plugin.Collective, dtype plugin.DTyp
 		return nil, err
 	}
 	defer release()
-	return c.plans.Texts(c.job.Context, call.SignatureOf(collective, dtype, op), bytes)
-}
-
-// explainable returns an error if the arguments of an explanation are invalid.
-func explainable(collective plugin.Collective, dtype plugin.DType, op plugin.Op, bytes int64) error {
-	switch {
-	case !collective.Valid():
-		return plugin.Errorf(plugin.InvalidArgument, "explain: collective %d is unknown", uint32(collective))
-	case !dtype.Valid():
-		return plugin.Errorf(plugin.InvalidArgument, "explain %s: dtype %d is unknown", collective, uint32(dtype))
-	case collective.Reduces() && !op.Valid():
-		return plugin.Errorf(plugin.InvalidArgument, "explain %s: reduction op %d is unknown", collective, uint32(op))
-	case bytes < 0:
-		return plugin.Errorf(plugin.InvalidArgument, "explain %s: a message has %d bytes, want 0 or more", collective, bytes)
-	}
-	return nil
+	return c.plans.Texts(c.job.Context, key, bytes)
 }
 
 // Transports returns the transports of this communicator, in order of preference.

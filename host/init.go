@@ -55,8 +55,8 @@ func newCommunicator(ctx context.Context, j *job.Job, what, label string, ranks 
 			Logger: j.Logger},
 	}
 	c.symmetric = buffers.NewSymmetric(&c.observer)
-	c.plans = plans.Planner{Observer: &c.observer, Memory: j.Memory, Stall: j.Options.Stall(), News: newsTakes(len(ranks)),
-		Fail: c.fail, Absent: map[string]string{}}
+	c.plans = plans.Planner{Observer: &c.observer, Memory: j.Memory, Stall: j.Options.Stall(),
+		News: endpoints.NewsTakes(len(ranks), job.Lookout), Fail: c.fail, Absent: map[string]string{}}
 	c.member = job.Member{Observer: &c.observer, Ranks: ranks, Fail: c.fail, Look: c.look}
 	c.observer.Failure.SetUp(j.Options.RecordsDir())
 	c.endpoints = endpoints.Set{Observer: &c.observer, Plans: &c.plans}

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"reflect"
 	"unsafe"
 
 	"github.com/shunt-ccl/shunt/plugin"
@@ -117,32 +118,15 @@ func Recv[T Element](c *Communicator, data []T, peer int) error {
 
 // of returns an operation over slices.
 func of[T Element](v plugin.Collective, send, recv []T, count int) Operation {
-	return Operation{Collective: v, DType: dtypeOf[T](), Send: unsafe.Pointer(unsafe.SliceData(send)),
-		Recv: unsafe.Pointer(unsafe.SliceData(recv)), Count: int64(count)}
+	return Operation{Collective: v, DType: dtypes[reflect.TypeFor[T]().Kind()],
+		Send: unsafe.Pointer(unsafe.SliceData(send)), Recv: unsafe.Pointer(unsafe.SliceData(recv)), Count: int64(count)}
 }
 
-// dtypeOf returns the dtype of T's underlying type.
-func dtypeOf[T Element]() plugin.DType {
-	var zero T
-	one, two := zero+1, zero+2
-	float, signed := one/two != 0, zero-1 < 0
-	switch size := unsafe.Sizeof(zero); {
-	case float && size == 4:
-		return plugin.Float32
-	case float:
-		return plugin.Float64
-	case signed && size == 1:
-		return plugin.Int8
-	case size == 1:
-		return plugin.Uint8
-	case signed && size == 4:
-		return plugin.Int32
-	case size == 4:
-		return plugin.Uint32
-	case signed:
-		return plugin.Int64
-	}
-	return plugin.Uint64
+// dtypes are the dtypes of elements, by the kind of the type that theirs is made of.
+var dtypes = [...]plugin.DType{
+	reflect.Int8: plugin.Int8, reflect.Uint8: plugin.Uint8, reflect.Int32: plugin.Int32, reflect.Uint32: plugin.Uint32,
+	reflect.Int64: plugin.Int64, reflect.Uint64: plugin.Uint64, reflect.Int: plugin.Int64, reflect.Uint: plugin.Uint64,
+	reflect.Float32: plugin.Float32, reflect.Float64: plugin.Float64,
 }
 
 // slices runs an operation over slices, one of which, named by what, has got elements and must have want.

@@ -35,6 +35,23 @@ func SignatureOf(collective plugin.Collective, dtype plugin.DType, op plugin.Op)
 	return key
 }
 
+// Explainable returns the signature of calls that are to be explained, and an error if there are none such.
+func Explainable(collective plugin.Collective, dtype plugin.DType, op plugin.Op, bytes int64) (key Signature,
+	err error) {
+	switch {
+	case !collective.Valid():
+		return key, plugin.Errorf(plugin.InvalidArgument, "explain: collective %d is unknown", uint32(collective))
+	case !dtype.Valid():
+		return key, plugin.Errorf(plugin.InvalidArgument, "explain %s: dtype %d is unknown", collective, uint32(dtype))
+	case collective.Reduces() && !op.Valid():
+		return key, plugin.Errorf(plugin.InvalidArgument, "explain %s: reduction op %d is unknown", collective, uint32(op))
+	case bytes < 0:
+		return key, plugin.Errorf(plugin.InvalidArgument, "explain %s: a message has %d bytes, want 0 or more", collective,
+			bytes)
+	}
+	return SignatureOf(collective, dtype, op), nil
+}
+
 // Signature returns the key by which the plans of a call are cached.
 func (call *Call) Signature() Signature {
 	key := SignatureOf(call.Collective, call.DType, call.Op)

@@ -100,7 +100,7 @@ func TestRegionsOfHostMemoryAreShared(t *testing.T) {
 		if err := s.Group.Agree(ctx, "written", nil); err != nil {
 			return err
 		}
-		if got := *(*int)(m.Local(s.Rank)); got != 11-s.Rank || m.Addresses(0) != nil || !s.Connected() || s.Abroad() {
+		if got := *(*int)(m.Local(s.Rank)); got != 11-s.Rank || m.Addresses(0) != nil || !s.Connected() || s.abroad.Load() {
 			return fmt.Errorf("rank %d has %d, GPU addresses %v", s.Rank, got, m.Addresses(0))
 		}
 		return nil
@@ -217,7 +217,7 @@ func TestRanksOfOtherHosts(t *testing.T) {
 		}
 		err := s.Connect(ctx, 7)
 		want := []int{2, 2, 1}[s.Rank]
-		if !s.Abroad() || len(s.control) != 1+want || len(s.List[0].mappings) != want {
+		if !s.abroad.Load() || len(s.control) != 1+want || len(s.List[0].mappings) != want {
 			return errors.Join(err, fmt.Errorf("rank %d has %d pages and %d regions", s.Rank, len(s.control),
 				len(s.List[0].mappings)))
 		}

@@ -35,8 +35,9 @@ type Set struct {
 
 	share   *memory.Share // nil in a world of one
 	control []io.Closer   // every rank's control page
-	abroad  atomic.Bool   // some ranks are on other hosts
+	abroad  atomic.Bool   // some ranks are on other hosts, whose control pages are this rank's own and filled by Tell
 	opened  atomic.Bool   // List stays as it is
+	telling telling
 }
 
 // Endpoint is one transport's endpoint within a communicator.
@@ -155,10 +156,6 @@ func (s *Set) noneServes() error {
 
 // Connected reports whether peers may see this rank's control page.
 func (s *Set) Connected() bool { return s.control != nil }
-
-// Abroad reports whether some ranks are on other hosts. Their control pages are this rank's own, and the caller fills
-// them. It may be called from any goroutine.
-func (s *Set) Abroad() bool { return s.abroad.Load() }
 
 // Abort tells every endpoint that the communicator has failed. It waits for none, and may be called from any goroutine.
 func (s *Set) Abort(reason string) {
