@@ -46,11 +46,11 @@ type AllocatorStats = pool.Stats
 // those that are symmetric with the same options.
 func (c *Communicator) NewAllocator(o AllocatorOptions) (*Allocator, error) {
 	if o.SegmentBytes < 0 || o.SegmentBytes > allocator.MaxBytes {
-		return nil, c.rejectNamed("new_allocator", plugin.Errorf(plugin.InvalidArgument,
-			"new_allocator on rank %d: segments of %d bytes; want 0 to %d", c.rank, o.SegmentBytes, int64(allocator.MaxBytes)))
+		return nil, c.observer.Invalid("new_allocator", "segments of %d bytes; want 0 to %d", o.SegmentBytes,
+			int64(allocator.MaxBytes))
 	}
 	if c.device == nil {
-		return nil, c.rejectNamed("new_allocator", plugin.Errorf(plugin.Unsupported,
+		return nil, c.observer.Reject(0, "new_allocator", plugin.Errorf(plugin.Unsupported,
 			"new_allocator on rank %d: the communicator's memory is the host's; allocators serve memory of CUDA devices", c.rank))
 	}
 	release, err := c.enter("new_allocator")

@@ -276,14 +276,7 @@ func (c *Communicator) rejectCall(collective plugin.Collective, err error) error
 	if !collective.PointToPoint() {
 		number = c.sequence.Collectives + 1
 	}
-	c.observer.RejectCall(number, collective.String(), err)
-	return err
-}
-
-// rejectNamed is rejectCall for a call that is not an operation.
-func (c *Communicator) rejectNamed(what string, err error) error {
-	c.observer.RejectCall(0, what, err)
-	return err
+	return c.observer.Reject(number, collective.String(), err)
 }
 
 // NoteRefusal tells peers that this rank has not made a call, for what a binding or the program found wrong with it
@@ -297,7 +290,7 @@ func (c *Communicator) NoteRefusal(call, why string) {
 		number = c.sequence.Collectives + 1
 		c.release()
 	}
-	c.observer.RejectCall(number, call, errors.New(why))
+	_ = c.observer.Reject(number, call, errors.New(why)) // the caller has it
 }
 
 // blame finds whose plan the operation ran that the executor says has failed.

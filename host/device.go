@@ -3,7 +3,6 @@ package host
 import (
 	"context"
 	"sync"
-	"unsafe"
 
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host/executor"
@@ -125,33 +124,12 @@ func (d *device) explain(what string, err error, stream cuda.Stream) error {
 	return d.comm.failRun(what, err)
 }
 
-// inspect rejects, where SHUNT_CHECK is on, memory that the GPU does not know: a
-// kernel that touched it would break the context for good.
+// inspect rejects, where SHUNT_CHECK is on, memory that the GPU does not know.
 func (d *device) inspect(call *call.Call) error {
 	if !d.comm.job.Checks {
 		return nil
 	}
-	for _, side := range []struct {
-		name  string
-		at    unsafe.Pointer
-		bytes int64
-	}{{"send", call.Send, call.Slots[plugin.SlotSendBytes]}, {"recv", call.Recv, call.Slots[plugin.SlotRecvBytes]}} {
-		if side.bytes == 0 {
-			continue
-		}
-		p, err := d.Driver.Pointer(d.Context, cuda.Ptr(uintptr(side.at)))
-		if err != nil {
-			return err
-		}
-		if p.Kind == cuda.PointerUnknown {
-			return plugin.Errorf(plugin.InvalidArgument, "%s on rank %d: %s memory %p is not the GPU's", call.Collective,
-				d.comm.rank, side.name, side.at)
-		}
-	}
-	if call.OnDevice {
-		return d.inspectCounts(call)
-	}
-	return nil
+	return d.comm.endpoints.GPU.Inspect(d.comm.rank, call)
 }
 
 // Collect frees what communicators on CUDA memory that were closed while a graph

@@ -3,7 +3,6 @@ package host
 import (
 	"unsafe"
 
-	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host/internal/call"
 	"github.com/shunt-ccl/shunt/host/selector"
 	"github.com/shunt-ccl/shunt/plugin"
@@ -50,23 +49,4 @@ func (c *Communicator) ExplainOnDevice(dtype plugin.DType) (selector.Explanation
 	key := call.SignatureOf(plugin.AllToAllV, dtype, 0)
 	key.OnDevice = true
 	return c.explain(key, 0)
-}
-
-// inspectCounts is inspect for counts on the device.
-func (d *device) inspectCounts(call *call.Call) error {
-	for i, name := range []string{"send counts", "send displacements", "receive counts", "receive displacements"} {
-		at := call.Arrays[i*d.comm.world]
-		if at == 0 {
-			continue
-		}
-		p, err := d.Driver.Pointer(d.Context, cuda.Ptr(at))
-		if err != nil {
-			return err
-		}
-		if p.Kind == cuda.PointerUnknown {
-			return plugin.Errorf(plugin.InvalidArgument, "%s on rank %d: %s %#x are not in the GPU's memory", call.Collective,
-				d.comm.rank, name, at)
-		}
-	}
-	return nil
 }

@@ -15,9 +15,8 @@ const MaxExchange = 4 << 20
 // NCCL's, not for data. It is collective, every rank gives as many bytes, and it touches no stream.
 func (c *Communicator) Exchange(ctx context.Context, data []byte) ([][]byte, error) {
 	if int64(len(data))*int64(c.world) > MaxExchange {
-		return nil, c.rejectNamed("exchange", plugin.Errorf(plugin.InvalidArgument,
-			"exchange on rank %d: %d bytes from each of %d ranks; want at most %d in all", c.rank, len(data), c.world,
-			MaxExchange))
+		return nil, c.observer.Invalid("exchange", "%d bytes from each of %d ranks; want at most %d in all", len(data),
+			c.world, MaxExchange)
 	}
 	release, err := c.enter("exchange")
 	if err != nil {

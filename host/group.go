@@ -126,13 +126,13 @@ func (c *Communicator) runGroup(operations []Operation, patience time.Duration) 
 	if c.device != nil {
 		c.sequence.Number++
 		if err := c.device.runGroup(operations, calls); err != nil {
-			return ended, c.rejectNamed("group", err)
+			return ended, c.observer.Reject(0, "group", err)
 		}
 		return ended, nil
 	}
 	remaining, err := c.copyToSelf(calls)
 	if err != nil {
-		return ended, c.rejectNamed("group", err)
+		return ended, c.observer.Reject(0, "group", err)
 	}
 	c.sequence.Number++
 	launches := make([]executor.Launch, 0, len(remaining))

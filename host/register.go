@@ -18,8 +18,7 @@ import (
 // be deregistered before it is freed; a failure is a warning in the log.
 func (c *Communicator) Register(p unsafe.Pointer, bytes int64) error {
 	if bytes <= 0 || p == nil {
-		return c.rejectNamed("register", plugin.Errorf(plugin.InvalidArgument,
-			"register on rank %d: the buffer has %d bytes at %p, want one byte or more at an address", c.rank, bytes, p))
+		return c.observer.Invalid("register", "the buffer has %d bytes at %p, want one byte or more at an address", bytes, p)
 	}
 	release, err := c.enter("register")
 	if err != nil {
@@ -62,8 +61,7 @@ func (c *Communicator) Deregister(p unsafe.Pointer) error {
 	}
 	for _, w := range c.windows {
 		if w.lent && w.symmetric.Base() == cuda.Ptr(uintptr(p)) {
-			return c.rejectNamed("deregister", plugin.Errorf(plugin.InvalidArgument,
-				"deregister on rank %d: a window at %p in the memory is open", c.rank, w.local))
+			return c.observer.Invalid("deregister", "a window at %p in the memory is open", w.local)
 		}
 	}
 	known := c.endpoints.Engines.Forget(cuda.Ptr(uintptr(p)))

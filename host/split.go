@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/shunt-ccl/shunt/host/internal/regroup"
-	"github.com/shunt-ccl/shunt/plugin"
 )
 
 // NoColor, given to Split, makes this rank a member of no new communicator.
@@ -15,8 +14,7 @@ const NoColor = -1
 // rank. It is collective. A rank that gives NoColor gets nil.
 func (c *Communicator) Split(ctx context.Context, color, key int) (*Communicator, error) {
 	if color < NoColor {
-		return nil, c.rejectNamed("split", plugin.Errorf(plugin.InvalidArgument, "split on rank %d: color %d is negative",
-			c.rank, color))
+		return nil, c.observer.Invalid("split", "color %d is negative", color)
 	}
 	release, err := c.enter("split")
 	if err != nil {

@@ -38,8 +38,7 @@ const (
 // offset on all ranks, see RegisterSymmetric.
 func (c *Communicator) NewWindow(ctx context.Context, bytes int64) (*Window, error) {
 	if bytes < 0 || bytes > maxWindowBytes {
-		return nil, c.rejectNamed("new_window", plugin.Errorf(plugin.InvalidArgument,
-			"new_window on rank %d: %d bytes; want 0 to %d", c.rank, bytes, int64(maxWindowBytes)))
+		return nil, c.observer.Invalid("new_window", "%d bytes; want 0 to %d", bytes, int64(maxWindowBytes))
 	}
 	release, err := c.enter("new_window")
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host/algorithm"
 	"github.com/shunt-ccl/shunt/host/internal/call"
-	"github.com/shunt-ccl/shunt/plugin"
 )
 
 // windowAlignment keeps the words that two ranks write in different lines.
@@ -25,15 +24,13 @@ func (c *Communicator) PeerAddress(p unsafe.Pointer, peer int) (unsafe.Pointer, 
 	}
 	defer release()
 	if peer < 0 || peer >= c.world {
-		return nil, c.rejectNamed(what, plugin.Errorf(plugin.InvalidArgument, "%s on rank %d: peer %d is not a rank of a world of %d",
-			what, c.rank, peer, c.world))
+		return nil, c.observer.Invalid(what, "peer %d is not a rank of a world of %d", peer, c.world)
 	}
 	own := cuda.Ptr(uintptr(p))
 	in := c.symmetric.Find(own, 1)
 	if in == nil {
-		return nil, c.rejectNamed(what, plugin.Errorf(plugin.InvalidArgument,
-			"%s on rank %d: %p is neither in memory of a GPU that was registered as symmetric nor in a window of one", what,
-			c.rank, p))
+		return nil, c.observer.Invalid(what,
+			"%p is neither in memory of a GPU that was registered as symmetric nor in a window of one", p)
 	}
 	address := in.Address(own, peer)
 	return *(*unsafe.Pointer)(unsafe.Pointer(&address)), nil
@@ -59,16 +56,14 @@ func (c *Communicator) NewWindowAt(p unsafe.Pointer, bytes int64) (*Window, erro
 	defer release()
 	header := c.WindowHeader()
 	if bytes < header || bytes > maxWindowBytes || uintptr(p)%windowAlignment != 0 {
-		return nil, c.rejectNamed(what, plugin.Errorf(plugin.InvalidArgument,
-			"%s on rank %d: %d bytes at %p; want %d to %d bytes at a multiple of %d", what, c.rank, bytes, p, header,
-			int64(maxWindowBytes), windowAlignment))
+		return nil, c.observer.Invalid(what, "%d bytes at %p; want %d to %d bytes at a multiple of %d", bytes, p, header,
+			int64(maxWindowBytes), windowAlignment)
 	}
 	own := cuda.Ptr(uintptr(p))
 	in := c.symmetric.Find(own, bytes)
 	if in == nil {
-		return nil, c.rejectNamed(what, plugin.Errorf(plugin.InvalidArgument,
-			"%s on rank %d: %d bytes at %p are not all in one range of a GPU's memory that was registered as symmetric", what,
-			c.rank, bytes, p))
+		return nil, c.observer.Invalid(what,
+			"%d bytes at %p are not all in one range of a GPU's memory that was registered as symmetric", bytes, p)
 	}
 	ctx, cancel := c.observer.Deadline(context.Background())
 	defer cancel()

@@ -15,13 +15,19 @@ import (
 // maxNamed is the most ranks whose rejected calls one message names.
 const maxNamed = 4
 
-// RejectCall notes that this rank has rejected a call. seq is the number that the call would have had among the
-// collectives; 0 if it is none. It is on the path of errors alone.
-func (o *Observer) RejectCall(seq uint64, what string, err error) {
-	if o.Failure.Reason() != nil {
-		return // the peers have the reason
+// Reject notes that this rank has rejected a call with an error, which it returns. seq is the number that the call
+// would have had among the collectives; 0 if it is none. It is on the path of errors alone.
+func (o *Observer) Reject(seq uint64, what string, err error) error {
+	if o.Failure.Reason() == nil { // else the peers have the reason
+		o.Engine.Refuse(seq, what+": "+strings.TrimPrefix(err.Error(), fmt.Sprintf("%s on rank %d: ", what, o.Rank)))
 	}
-	o.Engine.Refuse(seq, what+": "+strings.TrimPrefix(err.Error(), fmt.Sprintf("%s on rank %d: ", what, o.Rank)))
+	return err
+}
+
+// Invalid rejects a call that is no operation for its arguments.
+func (o *Observer) Invalid(what, format string, args ...any) error {
+	return o.Reject(0, what, plugin.Errorf(plugin.InvalidArgument, "%s on rank %d: "+format,
+		append([]any{what, o.Rank}, args...)...))
 }
 
 // circumstance is one in which rejected calls may explain something.
