@@ -79,7 +79,7 @@ func (c *Communicator) look() {
 	c.endpoints.Tell()
 	c.compareCalls()
 	if c.device != nil {
-		c.device.look()
+		c.endpoints.Look()
 		c.failFor(c.observer.Conflict())
 		c.watchdog.LookAtRejections(&c.observer, c.plans.Stall)
 		return

@@ -145,8 +145,8 @@ func (c *Communicator) closed(what string) error {
 // failed says whether the communicator has failed. What a kernel has reported by now counts, so that who waited for a
 // stream by other means than Synchronize learns of it in the next call. The caller is admitted.
 func (c *Communicator) failed() bool {
-	if c.device != nil && c.device.exec.Faulted() {
-		c.device.look()
+	if c.device != nil && c.device.Exec.Faulted() {
+		c.endpoints.Look()
 	}
 	return c.observer.Failure.Reason() != nil
 }
@@ -321,8 +321,7 @@ func (c *Communicator) fail(reason *plugin.Error, spread bool) {
 	}
 	c.observer.Failure.Told()
 	c.engine.Abort(reason.Code, reason.Rank)
-	c.abortDevice(reason)
-	c.endpoints.Abort(reason.Message)
+	c.endpoints.Abort(reason)
 	c.observer.Failure.File(c.observer.Logger, c.report)
 	c.observer.Logger.Info("communicator failed", "communicator", c.label, "rank", c.rank, "reason", reason.Message)
 }
@@ -372,10 +371,7 @@ func (c *Communicator) close() error {
 		c.endpoints.TellAtOnce()
 	}
 	c.job.Forget(&c.member)
-	c.device.halt()
-	c.endpoints.EndDeferred()
-	outlived, err := c.device.outlive()
-	errs := []error{err}
+	errs := []error{c.endpoints.Halt()}
 	for _, w := range c.windows {
 		errs = append(errs, w.release())
 	}
@@ -384,7 +380,7 @@ func (c *Communicator) close() error {
 	if c.engine != nil {
 		c.engine.Close()
 	}
-	errs = append(errs, c.endpoints.Close(), outlived())
+	errs = append(errs, c.endpoints.Close())
 	if c.group != nil {
 		errs = append(errs, c.group.Close())
 	}

@@ -1,16 +1,12 @@
 package host
 
 import (
-	"context"
-	"sync"
-
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host/executor"
 	"github.com/shunt-ccl/shunt/host/internal/buffers"
 	"github.com/shunt-ccl/shunt/host/internal/call"
 	"github.com/shunt-ccl/shunt/host/internal/diagnosis"
 	"github.com/shunt-ccl/shunt/host/internal/endpoints"
-	"github.com/shunt-ccl/shunt/host/internal/job"
 	"github.com/shunt-ccl/shunt/host/internal/plans"
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -18,39 +14,24 @@ import (
 // device is the part of a communicator that runs on its GPU. The CPU's engine
 // beside it keeps the control pages.
 type device struct {
-	*job.GPU
+	*endpoints.GPU
 	comm *Communicator
-	exec *executor.Device
 
-	flights  diagnosis.Flights
 	rounds   call.Rounds // of a group's messages
 	launches []executor.DeviceLaunch
-	partner  [1]int         // of the operation that runs, if it has one
-	late     diagnosis.Late // which rank is behind; only the watch uses it
-
-	stop context.CancelFunc // ends the goroutines
-	done sync.WaitGroup
+	partner  [1]int // of the operation that runs, if it has one
 }
 
 // newDevice is local.
 func newDevice(c *Communicator) (*device, error) {
 	g := c.job.GPU
-	gpu, err := endpoints.NewGPU(g.Driver, g.Context, g.Info, c.rank, c.world)
+	gpu, err := endpoints.NewGPU(g.Driver, g.Context, g.Info, c.rank, c.world, c.job.Options.Records())
 	if err != nil {
 		return nil, err
 	}
 	gpu.Exec.SetTimeout(c.observer.Timeout)
 	c.endpoints.GPU, c.plans.Device = gpu, gpu.Exec
-	return &device{GPU: g, comm: c, exec: gpu.Exec, flights: diagnosis.NewFlights(c.job.Options.Records()),
-		stop: func() {}}, nil
-}
-
-// halt ends the goroutines. Nothing of the communicator is released by it.
-func (d *device) halt() {
-	if d != nil {
-		d.stop()
-		d.done.Wait()
-	}
+	return &device{GPU: gpu, comm: c}, nil
 }
 
 // streamOf returns an operation's stream; nil is the default stream.
@@ -79,13 +60,13 @@ func (d *device) run(call *call.Call, r *buffers.Range, program plans.Program, a
 	if err := c.endpoints.MakeDeferred(c.job.Context, program, d.partners(call)); err != nil {
 		return d.explain(diagnosis.Numbered(call.Collective, c.sequence.Collectives), err, stream)
 	}
-	d.flights.Begin(c.sequence.Number, c.sequence.Collectives, call, program.Kernels.Title())
+	d.Flights.Begin(c.sequence.Number, c.sequence.Collectives, call, program.Kernels.Title())
 	err := c.endpoints.Engines.Before(program.Base, call, stream)
 	if err == nil {
-		err = d.exec.Run(program.Kernels, a, stream)
+		err = d.Exec.Run(program.Kernels, a, stream)
 		c.endpoints.Engines.After(program.Base, call, stream)
 	}
-	d.flights.Enqueued(c.sequence.Number, err != nil)
+	d.Flights.Enqueued(c.sequence.Number, err != nil)
 	if err == nil {
 		c.engine.NoteCall()
 		registry.TakeCaptured(call)
@@ -109,7 +90,7 @@ func (d *device) partners(call *call.Call) []int {
 // countMessage notes a message that was enqueued, so that its receiver can tell that one will not come.
 func (d *device) countMessage(call *call.Call) {
 	if messages, _ := d.comm.messages(call); messages != nil && call.Root != d.comm.rank {
-		messages.Enqueued(d.exec.Capturing())
+		messages.Enqueued(d.Exec.Capturing())
 	}
 }
 
@@ -129,7 +110,36 @@ func (d *device) inspect(call *call.Call) error {
 	if !d.comm.job.Checks {
 		return nil
 	}
-	return d.comm.endpoints.GPU.Inspect(d.comm.rank, call)
+	return d.Inspect(d.comm.rank, call)
+}
+
+// Synchronize waits until everything in a stream has ended, and returns the communicator's error if it has failed by
+// then: operations that were aborted end too, and leave nothing useful behind. For host memory, whose operations have
+// ended when they return, it waits for nothing.
+func (c *Communicator) Synchronize(stream Stream) error {
+	if err := c.closed("synchronize"); err != nil {
+		return err
+	}
+	if d := c.device; d != nil {
+		if err := d.Driver.SynchronizeStream(d.Context, streamOf(stream)); err != nil {
+			return c.observer.WrapError("synchronize", err)
+		}
+		c.endpoints.Look()
+		// What the kernels waited for, the peers had said before they launched theirs.
+		c.compareCalls()
+		c.failFor(c.observer.Conflict())
+	}
+	return c.observer.Failed("synchronize")
+}
+
+// DeviceBytes returns the device memory that the communicator's transports hold on this rank's GPU, windows not
+// included; 0 for host memory, and once the communicator is closed.
+func (c *Communicator) DeviceBytes() int64 {
+	if c.device == nil || c.waitTurn("device bytes") != nil {
+		return 0
+	}
+	defer c.release()
+	return c.endpoints.DeviceBytes()
 }
 
 // Collect frees what communicators on CUDA memory that were closed while a graph

@@ -106,12 +106,12 @@ func (d *device) runRounds(first *call.Call, stream cuda.Stream) error {
 	if err := c.endpoints.MakeDeferred(c.job.Context, p, d.rounds.Partners()); err != nil {
 		return d.explain("group", err, stream)
 	}
-	d.flights.Begin(c.sequence.Number, c.sequence.Collectives, first, p.Kernels.Title())
+	d.Flights.Begin(c.sequence.Number, c.sequence.Collectives, first, p.Kernels.Title())
 	if err = c.endpoints.Engines.BeforeRounds(p.Base, d.launches, stream); err == nil {
-		err = d.exec.RunBatch(d.launches, stream)
+		err = d.Exec.RunBatch(d.launches, stream)
 		c.endpoints.Engines.AfterRounds(p.Base, d.launches, stream)
 	}
-	d.flights.Enqueued(c.sequence.Number, err != nil)
+	d.Flights.Enqueued(c.sequence.Number, err != nil)
 	if err != nil {
 		return d.explain("group", err, stream)
 	}

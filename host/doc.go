@@ -14,5 +14,5 @@
 // report, and the table of SHUNT_* variables in option. No memory is moved here, and no kernel is known.
 //
 // On CUDA memory operations are enqueued on the caller's stream; what is special to it is in device*.go (running,
-// groups, faults) and register.go.
+// groups) and register.go.
 package host

@@ -59,7 +59,7 @@ func newCommunicator(ctx context.Context, j *job.Job, what, label string, ranks 
 		News: endpoints.NewsTakes(len(ranks), job.Lookout), Fail: c.fail, Absent: map[string]string{}}
 	c.member = job.Member{Observer: &c.observer, Ranks: ranks, Fail: c.fail, Look: c.look}
 	c.observer.Failure.SetUp(j.Options.RecordsDir())
-	c.endpoints = endpoints.Set{Observer: &c.observer, Plans: &c.plans}
+	c.endpoints = endpoints.Set{Observer: &c.observer, Plans: &c.plans, Fail: c.fail, Lookout: job.Lookout}
 	c.scratch.arrays = make([]int64, 4*c.world)
 	j.Hold(&c.member)
 	defer func() {
@@ -120,10 +120,9 @@ var failAgreed = failpoint.New("communicator.agreed",
 func (c *Communicator) begin(ctx context.Context) {
 	failAgreed.Hit()
 	var gpu []any
-	if c.device != nil {
-		c.device.start()
-		gpu = []any{"device", c.device.Info.Ordinal, "gpu", c.device.Info.Name, "bus", c.device.Info.Bus, "device_bytes",
-			c.DeviceBytes()}
+	c.endpoints.Watch(c.job.Context)
+	if g := c.job.GPU; g != nil {
+		gpu = []any{"device", g.Info.Ordinal, "gpu", g.Info.Name, "bus", g.Info.Bus, "device_bytes", c.DeviceBytes()}
 	}
 	c.plans.Inform(ctx, gpu...)
 }

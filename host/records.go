@@ -34,7 +34,7 @@ func (c *Communicator) report() report.Report {
 // flights returns the recorded operations of either kind of memory.
 func (c *Communicator) flights() []executor.Flight {
 	if c.device != nil {
-		return c.device.flights.List()
+		return c.device.Flights.List()
 	}
 	return c.engine.Flights()
 }

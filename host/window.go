@@ -198,7 +198,7 @@ func (w *Window) release() error {
 	w.facts.Closed = true
 	delete(w.comm.windows, w.endpoint.Base+w.facts.ID) // where a later window has its place from now on
 	if w.lent {
-		w.comm.device.exec.ClearRegion(w.endpoint.Base, w.facts.ID)
+		w.comm.device.Exec.ClearRegion(w.endpoint.Base, w.facts.ID)
 		return nil
 	}
 	w.unmap()
@@ -220,7 +220,7 @@ func (w *Window) unmap() {
 			w.comm.observer.Logger.Warn("a window could not be withdrawn from the directory of buffers", "communicator",
 				w.comm.label, "rank", w.comm.rank, "reason", err)
 		}
-		w.comm.device.exec.ClearRegion(w.endpoint.Base, w.facts.ID)
+		w.comm.device.Exec.ClearRegion(w.endpoint.Base, w.facts.ID)
 	} else {
 		w.comm.engine.ClearRegion(w.endpoint.Base, w.facts.ID)
 	}

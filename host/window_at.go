@@ -85,8 +85,8 @@ func (c *Communicator) NewWindowAt(p unsafe.Pointer, bytes int64) (*Window, erro
 	w := &Window{comm: c, endpoint: a, user: header, local: p, lent: true, symmetric: in,
 		facts: call.Window{Owner: &c.checker, ID: id, Bytes: bytes - header}}
 	for rank := range c.world {
-		if err := c.device.exec.SetRegion(a.Base, id, rank, in.Address(own, rank), bytes); err != nil {
-			c.device.exec.ClearRegion(a.Base, id)
+		if err := c.device.Exec.SetRegion(a.Base, id, rank, in.Address(own, rank), bytes); err != nil {
+			c.device.Exec.ClearRegion(a.Base, id)
 			return nil, c.observer.WrapError(what, err)
 		}
 	}

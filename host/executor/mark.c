@@ -3,7 +3,7 @@
  * wait for anyway.
  *
  * Every collective has a mark: its number in the low 16 bits, and above them a
- * hash of this call and all before it (host/calls.go). Once two ranks have called
+ * hash of this call and all before it (host/internal/diagnosis/calls.go). Once two ranks have called
  * something different their marks differ for good. A rank leaves its mark in the
  * word behind each semaphore that it raises, in the same line; a rank that has waited
  * for the semaphore compares it with its own before it touches anything that the

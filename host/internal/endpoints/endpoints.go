@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/shunt-ccl/shunt/host/bootstrap"
 	"github.com/shunt-ccl/shunt/host/carrier"
@@ -26,8 +27,11 @@ type Set struct {
 	*diagnosis.Observer
 	Plans    *plans.Planner // Open fills its Transports and Absent
 	Group    *bootstrap.Group
-	Optional bool // the transports are those that are there, not those that a rank's user has named; alike on all ranks
-	GPU      *GPU // nil for host memory
+	Optional bool          // no rank's user has named transports: they are those that are there; alike on all ranks
+	GPU      *GPU          // nil for host memory
+	Lookout  time.Duration // how often the work on the GPU is looked at
+	// Fail makes the communicator fail; with spread the other ranks learn it.
+	Fail func(reason *plugin.Error, spread bool)
 
 	List    []*Endpoint       // in order of preference
 	Buffers *buffers.Registry // of users' buffers on the GPU; nil without a transport that has one
@@ -38,6 +42,7 @@ type Set struct {
 	abroad  atomic.Bool   // some ranks are on other hosts, whose control pages are this rank's own and filled by Tell
 	opened  atomic.Bool   // List stays as it is
 	telling telling
+	watch   watch
 }
 
 // Endpoint is one transport's endpoint within a communicator.
@@ -157,15 +162,6 @@ func (s *Set) noneServes() error {
 // Connected reports whether peers may see this rank's control page.
 func (s *Set) Connected() bool { return s.control != nil }
 
-// Abort tells every endpoint that the communicator has failed. It waits for none, and may be called from any goroutine.
-func (s *Set) Abort(reason string) {
-	if s.opened.Load() { // else the list still grows
-		for _, e := range s.List {
-			go e.Abort(reason)
-		}
-	}
-}
-
 // ForWindows returns the first endpoint that allocates buffers which its own one-sided plans, or the generic ones, can
 // reach.
 func (s *Set) ForWindows(ctx context.Context) (*Endpoint, error) {
@@ -189,13 +185,6 @@ func (s *Set) ForWindows(ctx context.Context) (*Endpoint, error) {
 		}
 	}
 	return nil, plugin.Errorf(plugin.Unsupported, "no transport allocates buffers")
-}
-
-// EndDeferred ends the making of memory that is deferred. Peers still get what this rank has made.
-func (s *Set) EndDeferred() {
-	for _, e := range s.List {
-		e.deferred.End()
-	}
 }
 
 // closeShare ends the giving of descriptors to peers.
@@ -233,6 +222,9 @@ func (s *Set) Close() error {
 	}
 	if s.GPU != nil {
 		errs = append(errs, s.GPU.Exec.Later(s.GPU.copies.Close), s.GPU.Exec.Close())
+	}
+	if s.watch.outlast != nil {
+		errs = append(errs, s.watch.outlast())
 	}
 	return errors.Join(errs...)
 }

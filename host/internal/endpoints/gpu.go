@@ -11,6 +11,7 @@ import (
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host/executor"
 	"github.com/shunt-ccl/shunt/host/internal/buffers"
+	"github.com/shunt-ccl/shunt/host/internal/diagnosis"
 	"github.com/shunt-ccl/shunt/host/internal/plans"
 	"github.com/shunt-ccl/shunt/host/internal/survey"
 	"github.com/shunt-ccl/shunt/host/memory"
@@ -20,10 +21,11 @@ import (
 // GPU runs plans and maps memory on a communicator's GPU.
 type GPU struct {
 	buffers.GPU
-	Exec   *executor.Device
-	bus    string
-	copies *memory.Staging        // the host's own
-	starts map[handleKey]cuda.Ptr // where what the endpoints' handles stand for begins
+	Exec    *executor.Device
+	Flights diagnosis.Flights // the latest operations
+	bus     string
+	copies  *memory.Staging        // the host's own
+	starts  map[handleKey]cuda.Ptr // where what the endpoints' handles stand for begins
 }
 
 // handleKey names what a rank's endpoint, at a base, has exported, of which regions are parts. Each transport numbers
@@ -37,8 +39,8 @@ type handleKey struct {
 // stagingBytes is the longest copy of the host's own: patterns of the probe, and zeroes for memory that is made.
 const stagingBytes = 16 * survey.PatternBytes
 
-// NewGPU makes the executor of a rank's GPU. It is local.
-func NewGPU(driver cuda.Driver, context cuda.Context, info cuda.DeviceInfo, rank, world int) (*GPU, error) {
+// NewGPU makes the executor of a rank's GPU, with a record of so many operations. It is local.
+func NewGPU(driver cuda.Driver, context cuda.Context, info cuda.DeviceInfo, rank, world, records int) (*GPU, error) {
 	exec, err := executor.NewDevice(driver, info.Ordinal, rank, world)
 	if err != nil {
 		return nil, err
@@ -48,7 +50,7 @@ func NewGPU(driver cuda.Driver, context cuda.Context, info cuda.DeviceInfo, rank
 		return nil, errors.Join(err, exec.Close())
 	}
 	return &GPU{GPU: buffers.GPU{Driver: driver, Context: context, Ordinal: info.Ordinal}, Exec: exec, bus: info.Bus,
-		copies: copies, starts: map[handleKey]cuda.Ptr{}}, nil
+		Flights: diagnosis.NewFlights(records), copies: copies, starts: map[handleKey]cuda.Ptr{}}, nil
 }
 
 // prepareGPU notes what GPUs may use of an endpoint, after its regions were mapped.

@@ -114,7 +114,7 @@ func addGPU(t *testing.T, s *Set) (release func()) {
 	driver := cudatest.New(cudatest.Options{Devices: s.World})
 	context, err := driver.Retain(s.Rank)
 	if err == nil {
-		s.GPU, err = NewGPU(driver, context, cuda.DeviceInfo{Ordinal: s.Rank, Bus: "bus"}, s.Rank, s.World)
+		s.GPU, err = NewGPU(driver, context, cuda.DeviceInfo{Ordinal: s.Rank, Bus: "bus"}, s.Rank, s.World, 0)
 	}
 	if err != nil {
 		t.Error(err)
