@@ -81,7 +81,7 @@ func (c *Communicator) home() allocator.Home {
 		},
 		Deadline:  func() (context.Context, context.CancelFunc) { return c.observer.Deadline(c.job.Context) },
 		Group:     c.group,
-		Symmetric: &c.symmetric,
+		Symmetric: &c.endpoints.Symmetric,
 		Buffers:   c.endpoints.Buffers,
 	}
 }

@@ -45,8 +45,6 @@ type Communicator struct {
 	turn       turn.Turn[*Request] // who holds it may touch what follows
 	sequence   call.Sequence
 	counters   regroup.Counters
-	windows    map[uint32]*Window
-	symmetric  buffers.Symmetric
 	allocators allocator.Set
 	scratch    arguments
 	inFlight   []call.Call // of a group
@@ -166,7 +164,7 @@ func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, erro
 		if err := c.check(op, a.arrays, &a.call); err != nil {
 			return ended, c.rejectCall(op.Collective, err)
 		}
-		a.symmetric = c.symmetric.Mark(&a.call)
+		a.symmetric = c.endpoints.Symmetric.Mark(&a.call)
 		if op.Collective.PointToPoint() && !op.Collective.OneSided() && op.Root == c.rank {
 			return ended, c.rejectCall(op.Collective, c.checker.Invalid(op.Collective,
 				"a rank cannot %s to itself outside a group", op.Collective))
@@ -371,11 +369,7 @@ func (c *Communicator) close() error {
 		c.endpoints.TellAtOnce()
 	}
 	c.job.Forget(&c.member)
-	errs := []error{c.endpoints.Halt()}
-	for _, w := range c.windows {
-		errs = append(errs, w.release())
-	}
-	errs = append(errs, c.symmetric.Release(c.endpoints.Buffers))
+	errs := []error{c.endpoints.Halt(), c.endpoints.CloseWindows()}
 	c.plans.Free()
 	if c.engine != nil {
 		c.engine.Close()

@@ -54,7 +54,7 @@ func (d *device) run(call *call.Call, r *buffers.Range, program plans.Program, a
 			return c.observer.Failed(diagnosis.Numbered(call.Collective, c.sequence.Collectives))
 		}
 	}
-	a.PeerRecv = c.symmetric.PeerRecv(r, call.Slots[plugin.SlotOffset])
+	a.PeerRecv = c.endpoints.Symmetric.PeerRecv(r, call.Slots[plugin.SlotOffset])
 	c.publish(call)
 	c.engine.Announce()
 	if err := c.endpoints.MakeDeferred(c.job.Context, program, d.partners(call)); err != nil {

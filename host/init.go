@@ -48,18 +48,17 @@ func newCommunicator(ctx context.Context, j *job.Job, what, label string, ranks 
 	rank := slices.Index(ranks, j.Session.Rank())
 	label = regroup.Label(label)
 	c := &Communicator{
-		rank: rank, world: len(ranks), label: label,
-		job: j, windows: map[uint32]*Window{},
+		rank: rank, world: len(ranks), label: label, job: j,
 		checker: call.Checker{Rank: rank, World: len(ranks), OnDevice: j.GPU != nil},
 		observer: diagnosis.Observer{Rank: rank, World: len(ranks), Label: label, OnDevice: j.GPU != nil, Timeout: j.Timeout,
 			Logger: j.Logger},
 	}
-	c.symmetric = buffers.NewSymmetric(&c.observer)
 	c.plans = plans.Planner{Observer: &c.observer, Memory: j.Memory, Stall: j.Options.Stall(),
 		News: endpoints.NewsTakes(len(ranks), job.Lookout), Fail: c.fail, Absent: map[string]string{}}
 	c.member = job.Member{Observer: &c.observer, Ranks: ranks, Fail: c.fail, Look: c.look}
 	c.observer.Failure.SetUp(j.Options.RecordsDir())
-	c.endpoints = endpoints.Set{Observer: &c.observer, Plans: &c.plans, Fail: c.fail, Lookout: job.Lookout}
+	c.endpoints = endpoints.Set{Observer: &c.observer, Plans: &c.plans, Fail: c.fail, Lookout: job.Lookout,
+		Symmetric: buffers.NewSymmetric(&c.observer)}
 	c.scratch.arrays = make([]int64, 4*c.world)
 	j.Hold(&c.member)
 	defer func() {

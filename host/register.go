@@ -59,13 +59,11 @@ func (c *Communicator) Deregister(p unsafe.Pointer) error {
 		c.endpoints.Engines.DeregisterHost(p)
 		return nil
 	}
-	for _, w := range c.windows {
-		if w.lent && w.symmetric.Base() == cuda.Ptr(uintptr(p)) {
-			return c.observer.Invalid("deregister", "a window at %p in the memory is open", w.local)
-		}
+	if w := c.endpoints.Lent(cuda.Ptr(uintptr(p))); w != nil {
+		return c.observer.Invalid("deregister", "a window at %p in the memory is open", w.Local)
 	}
 	known := c.endpoints.Engines.Forget(cuda.Ptr(uintptr(p)))
-	if ended, err := c.symmetric.Deregister(c.endpoints.Buffers, cuda.Ptr(uintptr(p))); ended {
+	if ended, err := c.endpoints.Symmetric.Deregister(c.endpoints.Buffers, cuda.Ptr(uintptr(p))); ended {
 		return err
 	}
 	if found, err := c.endpoints.Buffers.Deregister(cuda.Ptr(uintptr(p))); found || known || err != nil {
@@ -94,7 +92,7 @@ func (c *Communicator) RegisterSymmetric(p unsafe.Pointer, bytes int64) error {
 	defer release()
 	ctx, cancel := c.observer.Deadline(c.job.Context)
 	defer cancel()
-	if err := c.symmetric.Register(ctx, c.group, c.endpoints.Buffers, cuda.Ptr(uintptr(p)), bytes); err != nil {
+	if err := c.endpoints.Symmetric.Register(ctx, c.group, c.endpoints.Buffers, cuda.Ptr(uintptr(p)), bytes); err != nil {
 		return c.observer.WrapError("register_symmetric", err)
 	}
 	return nil

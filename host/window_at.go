@@ -6,7 +6,6 @@ import (
 
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host/algorithm"
-	"github.com/shunt-ccl/shunt/host/internal/call"
 )
 
 // windowAlignment keeps the words that two ranks write in different lines.
@@ -27,7 +26,7 @@ func (c *Communicator) PeerAddress(p unsafe.Pointer, peer int) (unsafe.Pointer, 
 		return nil, c.observer.Invalid(what, "peer %d is not a rank of a world of %d", peer, c.world)
 	}
 	own := cuda.Ptr(uintptr(p))
-	in := c.symmetric.Find(own, 1)
+	in := c.endpoints.Symmetric.Find(own, 1)
 	if in == nil {
 		return nil, c.observer.Invalid(what,
 			"%p is neither in memory of a GPU that was registered as symmetric nor in a window of one", p)
@@ -60,36 +59,13 @@ func (c *Communicator) NewWindowAt(p unsafe.Pointer, bytes int64) (*Window, erro
 			int64(maxWindowBytes), windowAlignment)
 	}
 	own := cuda.Ptr(uintptr(p))
-	in := c.symmetric.Find(own, bytes)
+	in := c.endpoints.Symmetric.Find(own, bytes)
 	if in == nil {
 		return nil, c.observer.Invalid(what,
 			"%d bytes at %p are not all in one range of a GPU's memory that was registered as symmetric", bytes, p)
 	}
 	ctx, cancel := c.observer.Deadline(context.Background())
 	defer cancel()
-	a, err := c.endpoints.ForWindows(ctx)
-	if err == nil {
-		err = c.roomForAWindow()
-	}
-	if err == nil {
-		err = c.plans.PrepareHere(ctx, oneSided...)
-	}
-	if err != nil {
-		return nil, c.observer.WrapError(what, err)
-	}
-	at := c.placeOfWindows() + maxWindows
-	for c.windows[at] != nil {
-		at++
-	}
-	id := at - a.Base
-	w := &Window{comm: c, endpoint: a, user: header, local: p, lent: true, symmetric: in,
-		facts: call.Window{Owner: &c.checker, ID: id, Bytes: bytes - header}}
-	for rank := range c.world {
-		if err := c.device.Exec.SetRegion(a.Base, id, rank, in.Address(own, rank), bytes); err != nil {
-			c.device.Exec.ClearRegion(a.Base, id)
-			return nil, c.observer.WrapError(what, err)
-		}
-	}
-	c.windows[a.Base+id] = w
-	return w, nil
+	memory, err := c.endpoints.WindowAt(ctx, in, own, bytes)
+	return c.window(what, bytes-header, memory, err)
 }

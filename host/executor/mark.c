@@ -3,11 +3,11 @@
  * wait for anyway.
  *
  * Every collective has a mark: its number in the low 16 bits, and above them a
- * hash of this call and all before it (host/internal/diagnosis/calls.go). Once two ranks have called
- * something different their marks differ for good. A rank leaves its mark in the
- * word behind each semaphore that it raises, in the same line; a rank that has waited
- * for the semaphore compares it with its own before it touches anything that the
- * semaphore admits it to. That is a store and a load per signal and wait.
+ * hash of this call and all before it (host/internal/diagnosis/calls.go). Once two
+ * ranks have called something different their marks differ for good. A rank leaves its
+ * mark in the word behind each semaphore that it raises, in the same line; a rank that
+ * has waited for the semaphore compares it with its own before it touches anything that
+ * the semaphore admits it to. That is a store and a load per signal and wait.
  *
  * The mark need not be of the same call: a credit may be old, and a peer may
  * already be further on. So each rank also keeps its latest calls in its control

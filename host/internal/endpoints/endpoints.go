@@ -33,9 +33,15 @@ type Set struct {
 	// Fail makes the communicator fail; with spread the other ranks learn it.
 	Fail func(reason *plugin.Error, spread bool)
 
-	List    []*Endpoint       // in order of preference
-	Buffers *buffers.Registry // of users' buffers on the GPU; nil without a transport that has one
-	Engines *buffers.Engines  // nil: no transport registers memory
+	List      []*Endpoint       // in order of preference
+	Buffers   *buffers.Registry // of users' buffers on the GPU; nil without a transport that has one
+	Engines   *buffers.Engines  // nil: no transport registers memory
+	Symmetric buffers.Symmetric // the communicator's turn guards it
+
+	// Open windows, by their place in the executor's table. All places are behind the endpoints' regions. On the first
+	// MaxWindows the ranks agree; behind them are those of windows of the caller's memory.
+	windows        map[uint32]*Window
+	placeOfWindows uint32
 
 	share   *memory.Share // nil in a world of one
 	control []io.Closer   // every rank's control page
@@ -63,6 +69,7 @@ func (s *Set) Open(ctx context.Context, loaded []*carrier.Loaded, config plugin.
 	ctx, cancel := plans.TransportTime(ctx)
 	defer cancel()
 	absent = map[string]error{}
+	s.windows, s.placeOfWindows = map[uint32]*Window{}, uint32(len(loaded)*plugin.MaxRegions)
 	infos := make([]plugin.Info, 0, len(loaded))
 	for i, l := range loaded {
 		infos = append(infos, l.Info)
@@ -162,9 +169,9 @@ func (s *Set) noneServes() error {
 // Connected reports whether peers may see this rank's control page.
 func (s *Set) Connected() bool { return s.control != nil }
 
-// ForWindows returns the first endpoint that allocates buffers which its own one-sided plans, or the generic ones, can
+// forWindows returns the first endpoint that allocates buffers which its own one-sided plans, or the generic ones, can
 // reach.
-func (s *Set) ForWindows(ctx context.Context) (*Endpoint, error) {
+func (s *Set) forWindows(ctx context.Context) (*Endpoint, error) {
 	if hosts := len(s.Topology.Hosts()); hosts > 1 {
 		return nil, plugin.Errorf(plugin.Unsupported, "windows reach the ranks of one host, and these run on %d", hosts)
 	}
