@@ -72,7 +72,7 @@ func (c *Communicator) NewAllocator(o AllocatorOptions) (*Allocator, error) {
 func (c *Communicator) home() allocator.Home {
 	return allocator.Home{
 		Label: c.label,
-		Turn:  func(what string) (func(), error) { return c.release, c.waitTurn(what) },
+		Turn:  func(what string) (func(), error) { return c.turn.Leave, c.turn.Wait(what) },
 		Failed: func(what string) error {
 			if c.failed() {
 				return c.observer.Failed(what)

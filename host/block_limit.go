@@ -6,7 +6,6 @@ import (
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host/internal/call"
 	"github.com/shunt-ccl/shunt/host/internal/diagnosis"
-	"github.com/shunt-ccl/shunt/host/internal/lockorder"
 )
 
 // A program that must handle something else between calls, such as signals, bounds how long a call blocks: a call that
@@ -30,26 +29,26 @@ func (c *Communicator) DoFor(op *Operation, limit time.Duration) (*Request, erro
 	if limit <= 0 || c.threads(op) {
 		return nil, c.Do(op)
 	}
-	if !c.tryTurn() {
+	if !c.turn.Try() {
 		return c.enqueueFor([]Operation{*op}, limit)
 	}
 	if c.quick(op) {
-		c.release()
+		c.turn.Leave()
 		return nil, nil
 	}
 	state, err := c.run(op, limit)
 	switch state {
 	case ended:
-		c.release()
+		c.turn.Leave()
 		return nil, err
 	case untried:
 		r := newRequest([]Operation{*op})
-		c.goOn(r, func() error { return c.perform(r.operations) })
+		c.turn.HandOver(func() { c.perform(r) })
 		return r.within(limit)
 	}
 	r := newRequest([]Operation{*op})
 	what := diagnosis.Numbered(op.Collective, c.sequence.Collectives)
-	c.goOn(r, func() error { return c.finish(what, c.engine.Resume()) })
+	c.turn.HandOver(func() { r.end(c.finish(what, c.engine.Resume())) })
 	return r, nil
 }
 
@@ -60,16 +59,16 @@ func (g *Group) RunFor(c *Communicator, limit time.Duration) (*Request, error) {
 	}
 	operations := g.operations
 	g.operations = g.operations[:0]
-	if !c.tryTurn() {
+	if !c.turn.Try() {
 		return c.enqueueFor(operations, limit)
 	}
 	state, err := c.runGroup(operations, limit)
 	if state == ended {
-		c.release()
+		c.turn.Leave()
 		return nil, err
 	}
 	r := newRequest(operations)
-	c.goOn(r, func() error { return c.finish("group", c.engine.Resume()) })
+	c.turn.HandOver(func() { r.end(c.finish("group", c.engine.Resume())) })
 	return r, nil
 }
 
@@ -81,17 +80,6 @@ func (c *Communicator) SynchronizeFor(stream Stream, limit time.Duration) (*Requ
 	r := newRequest(nil)
 	go func() { r.end(c.Synchronize(stream)) }()
 	return r.within(limit)
-}
-
-// goOn lets a goroutine take a request to its end, and then those behind it. It hands over the turn.
-func (c *Communicator) goOn(r *Request, rest func() error) {
-	lockorder.Drop(lockorder.Turn)
-	go func() {
-		lockorder.Take(lockorder.Turn)
-		r.end(rest())
-		lockorder.Drop(lockorder.Turn)
-		c.drain()
-	}()
 }
 
 // enqueueFor enqueues operations and waits for them for limit at most.

@@ -16,7 +16,6 @@ import (
 	"github.com/shunt-ccl/shunt/host/internal/diagnosis"
 	"github.com/shunt-ccl/shunt/host/internal/endpoints"
 	"github.com/shunt-ccl/shunt/host/internal/job"
-	"github.com/shunt-ccl/shunt/host/internal/lockorder"
 	"github.com/shunt-ccl/shunt/host/internal/plans"
 	"github.com/shunt-ccl/shunt/host/internal/regroup"
 	"github.com/shunt-ccl/shunt/host/internal/turn"
@@ -82,7 +81,7 @@ func (c *Communicator) Topology() *topology.Topology { return c.observer.Topolog
 // call.
 func (c *Communicator) Do(op *Operation) error {
 	_ = *op // a nil pointer panics here, and not while others wait for the turn
-	if !c.tryTurn() {
+	if !c.turn.Try() {
 		if !c.threads(op) {
 			request, err := c.enqueue([]Operation{*op})
 			if err != nil {
@@ -90,46 +89,29 @@ func (c *Communicator) Do(op *Operation) error {
 			}
 			return request.Wait(context.Background())
 		}
-		if err := c.waitTurn(op.Collective.String()); err != nil {
+		if err := c.turn.Wait(op.Collective.String()); err != nil {
 			return err
 		}
 	}
 	if c.quick(op) {
-		c.release()
+		c.turn.Leave()
 		return nil
 	}
 	_, err := c.run(op, 0)
-	c.release()
+	c.turn.Leave()
 	return err
-}
-
-// release gives the turn back, to the oldest waiting request if there is one.
-func (c *Communicator) release() {
-	lockorder.Drop(lockorder.Turn)
-	if !c.turn.Leave() {
-		go c.drain()
-	}
-}
-
-// tryTurn takes the turn if it is free.
-func (c *Communicator) tryTurn() bool {
-	if !c.turn.Try() {
-		return false
-	}
-	lockorder.Take(lockorder.Turn)
-	return true
 }
 
 // enter takes the turn for a call that may wait for it.
 func (c *Communicator) enter(what string) (release func(), err error) {
-	if err := c.waitTurn(what); err != nil {
+	if err := c.turn.Wait(what); err != nil {
 		return nil, err
 	}
 	if c.failed() {
-		c.release()
+		c.turn.Leave()
 		return nil, c.observer.Failed(what)
 	}
-	return c.release, nil
+	return c.turn.Leave, nil
 }
 
 // closed returns the error of a call that takes no turn, if the communicator is closed.
@@ -284,9 +266,9 @@ func (c *Communicator) rejectCall(collective plugin.Collective, err error) error
 func (c *Communicator) NoteRefusal(call, why string) {
 	number := uint64(0)
 	collective, err := plugin.ParseCollective(call)
-	if err == nil && !collective.PointToPoint() && c.tryTurn() { // else another call is under way, whose number counts
+	if err == nil && !collective.PointToPoint() && c.turn.Try() { // else another call is under way, whose number counts
 		number = c.sequence.Collectives + 1
-		c.release()
+		c.turn.Leave()
 	}
 	_ = c.observer.Reject(number, call, errors.New(why)) // the caller has it
 }

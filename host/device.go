@@ -135,10 +135,10 @@ func (c *Communicator) Synchronize(stream Stream) error {
 // DeviceBytes returns the device memory that the communicator's transports hold on this rank's GPU, windows not
 // included; 0 for host memory, and once the communicator is closed.
 func (c *Communicator) DeviceBytes() int64 {
-	if c.device == nil || c.waitTurn("device bytes") != nil {
+	if c.device == nil || c.turn.Wait("device bytes") != nil {
 		return 0
 	}
-	defer c.release()
+	defer c.turn.Leave()
 	return c.endpoints.DeviceBytes()
 }
 

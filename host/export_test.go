@@ -73,8 +73,8 @@ func Exports(c *Communicator) (list [][2]int64) {
 
 // TakeTurn takes a communicator's turn; waited says whether somebody waits for it.
 func TakeTurn(c *Communicator) (waited func() bool, release func()) {
-	_ = c.waitTurn("test")
-	return func() bool { return c.turn.Contended() }, c.release
+	_ = c.turn.Wait("test")
+	return func() bool { return c.turn.Contended() }, c.turn.Leave
 }
 
 // Awaited returns the number of withdrawn exports that kernels may still use.

@@ -19,7 +19,7 @@ func (c *Communicator) doGroup(ctx context.Context, operations []Operation) erro
 	if len(operations) == 0 {
 		return nil
 	}
-	if !c.tryTurn() {
+	if !c.turn.Try() {
 		if !c.anyThreads(operations) {
 			request, err := c.enqueue(operations)
 			if err != nil {
@@ -27,11 +27,11 @@ func (c *Communicator) doGroup(ctx context.Context, operations []Operation) erro
 			}
 			return request.Wait(ctx)
 		}
-		if err := c.waitTurn("group"); err != nil {
+		if err := c.turn.Wait("group"); err != nil {
 			return err
 		}
 	}
-	defer c.release()
+	defer c.turn.Leave()
 	_, err := c.runGroup(operations, 0)
 	return err
 }

@@ -53,6 +53,7 @@ func newCommunicator(ctx context.Context, j *job.Job, what, label string, ranks 
 		observer: diagnosis.Observer{Rank: rank, World: len(ranks), Label: label, OnDevice: j.GPU != nil, Timeout: j.Timeout,
 			Logger: j.Logger},
 	}
+	c.turn.Perform, c.turn.Refuse = c.perform, c.observer.ClosedError
 	c.plans = plans.Planner{Observer: &c.observer, Memory: j.Memory, Stall: j.Options.Stall(),
 		News: endpoints.NewsTakes(len(ranks), job.Lookout), Fail: c.fail, Absent: map[string]string{}}
 	c.member = job.Member{Observer: &c.observer, Ranks: ranks, Fail: c.fail, Look: c.look}

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"unsafe"
 
-	"github.com/shunt-ccl/shunt/host/internal/lockorder"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -62,39 +61,26 @@ func (op *Operation) copyCounts() {
 // enqueue puts operations, run as one group, behind everything started before.
 func (c *Communicator) enqueue(operations []Operation) (*Request, error) {
 	r := newRequest(operations)
-	start, err := c.turn.Push(r, func() error {
-		if len(operations) != 1 {
-			return c.observer.ClosedError("group")
-		}
-		return c.observer.ClosedError(operations[0].Collective.String())
-	})
-	if err != nil {
+	what := "group"
+	if len(operations) == 1 {
+		what = operations[0].Collective.String()
+	}
+	if err := c.turn.Push(what, r); err != nil {
 		r.pinner.Unpin()
 		return nil, err
-	}
-	if start {
-		go c.drain()
 	}
 	return r, nil
 }
 
-// drain runs waiting requests until none is left. It holds the turn.
-func (c *Communicator) drain() {
-	lockorder.Take(lockorder.Turn)
-	defer lockorder.Drop(lockorder.Turn)
-	for r, ok := c.turn.Pop(); ok; r, ok = c.turn.Pop() {
-		r.end(c.perform(r.operations))
-	}
-}
-
-// perform runs the operations of a request to their end.
-func (c *Communicator) perform(operations []Operation) (err error) {
-	if len(operations) == 1 {
-		_, err = c.run(&operations[0], 0)
+// perform runs the operations of a request to their end. It holds the turn.
+func (c *Communicator) perform(r *Request) {
+	var err error
+	if len(r.operations) == 1 {
+		_, err = c.run(&r.operations[0], 0)
 	} else {
-		_, err = c.runGroup(operations, 0)
+		_, err = c.runGroup(r.operations, 0)
 	}
-	return err
+	r.end(err)
 }
 
 // end wakes the callers that wait.

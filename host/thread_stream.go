@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/shunt-ccl/shunt/cuda"
-	"github.com/shunt-ccl/shunt/host/internal/lockorder"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -31,14 +30,4 @@ func (c *Communicator) rejectThreadStream(operations []Operation) error {
 	return plugin.Errorf(plugin.InvalidArgument, "start on rank %d: stream %d is the calling thread's own (CU_STREAM_PER_THREAD), "+
 		"and another thread puts started operations into streams; pass a stream that was created", c.rank,
 		cuda.PerThreadStream)
-}
-
-// waitTurn takes the turn on the caller's thread.
-func (c *Communicator) waitTurn(what string) error {
-	lockorder.Take(lockorder.Turn)
-	err := c.turn.Wait(func() error { return c.observer.ClosedError(what) })
-	if err != nil {
-		lockorder.Drop(lockorder.Turn)
-	}
-	return err
 }

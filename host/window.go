@@ -83,10 +83,10 @@ func (w *Window) Wait(peer int, times int64) error {
 // Close gives up this rank's part. No rank may use the window afterwards, though the memory lives for as long as a peer
 // has it mapped. Close waits for nothing but the communicator's own operations, and leaves captures in progress alone.
 func (w *Window) Close() error {
-	if w.comm.waitTurn("window close") != nil {
+	if w.comm.turn.Wait("window close") != nil {
 		return nil // the communicator is closed, and has taken its windows along
 	}
-	defer w.comm.release()
+	defer w.comm.turn.Leave()
 	if w.facts.Closed {
 		return nil
 	}

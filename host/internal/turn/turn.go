@@ -1,15 +1,21 @@
-// Package turn admits one caller at a time to a communicator, and keeps the requests that wait. It knows neither.
+// Package turn admits one caller at a time to a communicator, and has the requests that wait performed. It knows
+// neither.
 package turn
 
 import (
 	"sync"
 	"sync/atomic"
+
+	"github.com/shunt-ccl/shunt/host/internal/lockorder"
 )
 
 // Turn is held by one caller at a time; R is a request. Taking a free turn and giving it back are one atomic operation
-// each; the lock is for callers that have to wait. The zero value is free.
+// each; the lock is for callers that have to wait. It is free at first.
 type Turn[R any] struct {
 	state atomic.Int32
+
+	Perform func(R)                 // takes a request to its end, in a goroutine that holds the turn
+	Refuse  func(what string) error // returns the error of a call that comes once the turn is closed
 
 	mu     sync.Mutex
 	idle   *sync.Cond // the turn has become free, or closed; nil until somebody waits
@@ -25,7 +31,13 @@ const (
 )
 
 // Try takes the turn if it is free.
-func (t *Turn[R]) Try() bool { return t.state.CompareAndSwap(free, taken) }
+func (t *Turn[R]) Try() bool {
+	if !t.state.CompareAndSwap(free, taken) {
+		return false
+	}
+	lockorder.Take(lockorder.Turn)
+	return true
+}
 
 // contend makes the holder look after waiters when it leaves; false: there is
 // no holder any more. The caller holds mu, so the holder cannot miss it.
@@ -33,17 +45,24 @@ func (t *Turn[R]) contend() bool {
 	return t.state.CompareAndSwap(taken, contended) || t.state.Load() == contended
 }
 
-// Wait takes the turn as soon as nobody holds it and no request waits. It fails
-// with refuse's error once closed.
-func (t *Turn[R]) Wait(refuse func() error) error {
+// Wait takes the turn, on the caller's thread, as soon as nobody holds it and no request waits. It is for a call, which
+// is refused once the turn is closed.
+func (t *Turn[R]) Wait(what string) error {
+	lockorder.Take(lockorder.Turn)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for {
-		if t.closed {
-			return refuse()
-		}
-		if t.Try() {
-			return nil
+	if !t.wait() {
+		lockorder.Drop(lockorder.Turn)
+		return t.Refuse(what)
+	}
+	return nil
+}
+
+// wait takes the turn, unless it is closed. t.mu is held.
+func (t *Turn[R]) wait() bool {
+	for !t.closed {
+		if t.state.CompareAndSwap(free, taken) {
+			return true
 		}
 		if t.contend() {
 			if t.idle == nil {
@@ -52,30 +71,31 @@ func (t *Turn[R]) Wait(refuse func() error) error {
 			t.idle.Wait()
 		}
 	}
+	return false
 }
 
-// Push adds a request behind all others, and reports whether the caller has
-// taken the turn for it and must see to it that the queue is worked off.
-func (t *Turn[R]) Push(r R, refuse func() error) (start bool, err error) {
+// Push adds a request of a call behind all others, unless the turn is closed.
+func (t *Turn[R]) Push(what string, r R) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
-		return false, refuse()
+		return t.Refuse(what)
 	}
 	t.queue = append(t.queue, r)
 	for {
-		if t.Try() {
-			return true, nil
+		if t.state.CompareAndSwap(free, taken) {
+			t.handOver(func() {})
+			return nil
 		}
 		if t.contend() {
-			return false, nil
+			return nil
 		}
 	}
 }
 
-// Pop returns the oldest request, and leaves the turn with its holder; ok is false if there is none, and the turn is
+// pop returns the oldest request, and leaves the turn with its holder; ok is false if there is none, and the turn is
 // free then.
-func (t *Turn[R]) Pop() (r R, ok bool) {
+func (t *Turn[R]) pop() (r R, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.queue) == 0 {
@@ -89,27 +109,47 @@ func (t *Turn[R]) Pop() (r R, ok bool) {
 	return r, true
 }
 
-// Leave gives the turn back. It is false when requests wait: then the caller
-// still holds it and must see to it that they are popped.
-func (t *Turn[R]) Leave() bool {
-	if t.state.CompareAndSwap(taken, free) {
-		return true
+// Leave gives the turn back, to the oldest waiting request if there is one.
+func (t *Turn[R]) Leave() {
+	lockorder.Drop(lockorder.Turn)
+	if !t.state.CompareAndSwap(taken, free) {
+		t.leave()
 	}
+}
+
+func (t *Turn[R]) leave() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.queue) > 0 {
-		return false
+		t.handOver(func() {})
+		return
 	}
 	t.state.Store(free)
 	t.wake()
-	return true
+}
+
+// HandOver gives the turn to a goroutine, which calls first and then performs the requests that wait.
+func (t *Turn[R]) HandOver(first func()) {
+	lockorder.Drop(lockorder.Turn)
+	t.handOver(first)
+}
+
+func (t *Turn[R]) handOver(first func()) {
+	go func() {
+		lockorder.Take(lockorder.Turn)
+		defer lockorder.Drop(lockorder.Turn)
+		first()
+		for r, ok := t.pop(); ok; r, ok = t.pop() {
+			t.Perform(r)
+		}
+	}()
 }
 
 // Shut waits for its turn and keeps it for good: everybody else is refused.
 func (t *Turn[R]) Shut() {
-	_ = t.Wait(func() error { return nil }) // closed already: nothing to wait for
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.wait() // closed already: nothing to wait for
 	t.closed = true
 	t.wake()
 }

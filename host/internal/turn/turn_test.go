@@ -6,58 +6,50 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/shunt-ccl/shunt/host/internal/lockorder"
 )
 
-var errClosed = errors.New("closed")
+func refuse(what string) error { return errors.New(what + ": closed") }
 
-func refuse() error { return errClosed }
-
-// Whatever mixes: one holds the turn at a time, and every request is popped once, in the order in which it came.
+// Whatever mixes: one holds the turn at a time, and every request is performed once, in the order in which it came.
 func TestOneHolderAtATime(t *testing.T) {
+	t.Cleanup(lockorder.Check(func(text string) { t.Error(text) }))
 	const callers, each = 8, 200
-	var turn Turn[int]
+	held, performed := 0, []int(nil) // guarded by the turn; the race detector and the count say so
 	var all sync.WaitGroup
-	held, popped := 0, []int(nil) // guarded by the turn; the race detector and the count say so
-	leave := func() {
-		if turn.Leave() {
-			return
-		}
-		for r, ok := turn.Pop(); ok; r, ok = turn.Pop() {
-			popped = append(popped, r)
-		}
-	}
+	turn := Turn[int]{Refuse: refuse, Perform: func(r int) {
+		performed = append(performed, r)
+		all.Done()
+	}}
+	all.Add(callers / 2 * each) // the requests
 	for caller := range callers {
 		all.Go(func() {
 			for i := range each {
-				switch caller % 2 {
-				case 0:
-					if err := turn.Wait(refuse); err != nil {
+				if caller%2 == 1 {
+					if err := turn.Push("push", caller*each+i); err != nil {
 						t.Error(err)
-						return
 					}
-					held++
-					leave()
-				default:
-					start, err := turn.Push(caller*each+i, refuse)
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					if start {
-						for r, ok := turn.Pop(); ok; r, ok = turn.Pop() {
-							popped = append(popped, r)
-						}
-					}
+					continue
 				}
+				if err := turn.Wait("wait"); err != nil {
+					t.Error(err)
+				}
+				held++
+				if i%2 == 0 {
+					turn.Leave()
+					continue
+				}
+				turn.HandOver(func() { held++ })
 			}
 		})
 	}
 	all.Wait()
-	require.True(t, turn.Try(), "it is free in the end")
-	require.Equal(t, callers/2*each, held)
-	require.Len(t, popped, callers/2*each)
+	require.NoError(t, turn.Wait("the last"), "it is free in the end")
+	require.Equal(t, callers/2*each*3/2, held)
+	require.Len(t, performed, callers/2*each)
 	last := map[int]int{}
-	for _, r := range popped {
+	for _, r := range performed {
 		require.GreaterOrEqual(t, r%each, last[r/each], "requests of caller %d", r/each)
 		last[r/each] = r % each
 	}
@@ -65,26 +57,23 @@ func TestOneHolderAtATime(t *testing.T) {
 
 // Shut waits for the holder and for the requests before it; callers that wait, or come later, are rejected.
 func TestShut(t *testing.T) {
-	var turn Turn[int]
+	performed := []int(nil)
+	turn := Turn[int]{Refuse: refuse, Perform: func(r int) { performed = append(performed, r) }}
 	require.True(t, turn.Try())
-	start, err := turn.Push(7, refuse)
-	require.NoError(t, err)
-	require.False(t, start, "the holder looks after it")
+	require.NoError(t, turn.Push("push", 7))
 	require.True(t, turn.Contended())
+	require.Empty(t, performed, "the holder looks after it")
 	shut := make(chan struct{})
 	go func() {
 		turn.Shut()
 		close(shut)
 	}()
-	require.False(t, turn.Leave(), "a request waits")
-	r, ok := turn.Pop()
-	require.True(t, ok)
-	require.Equal(t, 7, r)
-	_, ok = turn.Pop()
-	require.False(t, ok)
+	turn.Leave()
 	<-shut
+	require.Equal(t, []int{7}, performed)
+	require.True(t, turn.Closed())
 	require.False(t, turn.Try())
-	require.ErrorIs(t, turn.Wait(refuse), errClosed)
-	_, err = turn.Push(8, refuse)
-	require.ErrorIs(t, err, errClosed)
+	require.EqualError(t, turn.Wait("barrier"), "barrier: closed")
+	require.EqualError(t, turn.Push("send", 8), "send: closed")
+	turn.Shut()
 }
