@@ -5,7 +5,6 @@ import (
 
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host/internal/call"
-	"github.com/shunt-ccl/shunt/host/internal/diagnosis"
 )
 
 // A program that must handle something else between calls, such as signals, bounds how long a call blocks: a call that
@@ -47,7 +46,7 @@ func (c *Communicator) DoFor(op *Operation, limit time.Duration) (*Request, erro
 		return r.within(limit)
 	}
 	r := newRequest([]Operation{*op})
-	what := diagnosis.Numbered(op.Collective, c.sequence.Collectives)
+	what := c.ledger.Name(op.Collective)
 	c.turn.HandOver(func() { r.end(c.finish(what, c.engine.Resume())) })
 	return r, nil
 }

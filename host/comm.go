@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/shunt-ccl/shunt/host/bootstrap"
@@ -34,7 +33,6 @@ type Communicator struct {
 	member      job.Member // what the job watches
 	group       *bootstrap.Group
 	engine      *executor.Engine
-	maxSMs      int  // the ranks' smallest budget of multiprocessors, 0: none
 	compares    bool // collectives across ranks before each, as SHUNT_CHECK asks for on some rank
 	checker     call.Checker
 	observer    diagnosis.Observer
@@ -42,7 +40,7 @@ type Communicator struct {
 	endpoints   endpoints.Set
 
 	turn       turn.Turn[*Request] // who holds it may touch what follows
-	sequence   call.Sequence
+	ledger     diagnosis.Ledger
 	counters   regroup.Counters
 	allocators allocator.Set
 	scratch    arguments
@@ -50,10 +48,8 @@ type Communicator struct {
 	repeats    [quickShapes]repeated
 	latest     latest
 	plans      plans.Planner
-	unchecked  diagnosis.Unchecked // messages of the operation in flight
-	watchdog   diagnosis.Watchdog  // the watchdog goroutine's alone
-	closeOnce  sync.Once
-	closeErr   error
+	watchdog   diagnosis.Watchdog // the watchdog goroutine's alone
+	closeOnce  func() error       // the first call closes
 }
 
 // arguments is the scratch of a single operation; it belongs to the caller that was admitted, so a call allocates
@@ -135,20 +131,20 @@ func (c *Communicator) failed() bool {
 // outcome.
 func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, error) {
 	if c.failed() { // names are looked up for errors only
-		return ended, c.observer.Failed(diagnosis.Numbered(op.Collective, c.sequence.Collectives+1))
+		return ended, c.observer.Failed(diagnosis.Numbered(op.Collective, c.ledger.Collectives+1))
 	}
 	a := &c.scratch
 	program, known, err := c.again(op)
 	if err != nil {
-		return ended, c.rejectCall(op.Collective, err)
+		return ended, c.ledger.Reject(op.Collective, err)
 	}
 	if !known {
 		if err := c.check(op, a.arrays, &a.call); err != nil {
-			return ended, c.rejectCall(op.Collective, err)
+			return ended, c.ledger.Reject(op.Collective, err)
 		}
 		a.symmetric = c.endpoints.Symmetric.Mark(&a.call)
 		if op.Collective.PointToPoint() && !op.Collective.OneSided() && op.Root == c.rank {
-			return ended, c.rejectCall(op.Collective, c.checker.Invalid(op.Collective,
+			return ended, c.ledger.Reject(op.Collective, c.checker.Invalid(op.Collective,
 				"a rank cannot %s to itself outside a group", op.Collective))
 		}
 		if patience > 0 && c.needsAgreement(&a.call) {
@@ -157,22 +153,22 @@ func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, erro
 	}
 	if c.device != nil {
 		if err := c.device.inspect(&a.call); err != nil {
-			return ended, c.rejectCall(op.Collective, err)
+			return ended, c.ledger.Reject(op.Collective, err)
 		}
 	}
 	if !known {
 		a.call.Identify(c.world)
 	}
-	c.sequence.Next(&a.call, c.world)
+	c.ledger.Next(&a.call, c.world)
 	if !known {
 		if program, err = c.programs(&a.call); err != nil {
-			c.publish(&a.call) // which all ranks count
+			c.ledger.Publish(&a.call) // which all ranks count
 			c.engine.NoteCall()
 			return ended, err
 		}
 	}
 	if c.compares && !op.Collective.PointToPoint() {
-		if err := c.plans.Compare(c.job.Context, c.sequence.Collectives, &a.call); err != nil {
+		if err := c.plans.Compare(c.job.Context, c.ledger.Collectives, &a.call); err != nil {
 			return ended, err
 		}
 	}
@@ -183,34 +179,28 @@ func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, erro
 	if c.device != nil {
 		err := c.device.run(&a.call, a.symmetric, program, &a.exec, streamOf(op.Stream))
 		if err != nil && c.observer.Failure.Reason() == nil { // a capture's error, which concerns nobody else
-			c.takeBack(op.Collective)
-			return ended, c.rejectCall(op.Collective, err)
+			c.ledger.TakeBack(op.Collective)
+			return ended, c.ledger.Reject(op.Collective, err)
 		}
 		return ended, err
 	}
-	c.publish(&a.call)
-	if op.Collective == plugin.Send || op.Collective == plugin.Recv {
-		c.compareLater(&a.call, program.ComparesLengths)
-		messages, message := c.messages(&a.call)
-		messages.Note(message)
-		messages.Begun()
-	}
-	if a.call.Arrays != nil {
-		c.noteBlocks(&a.call)
-	}
+	c.ledger.Begin(&a.call, program.ComparesLengths)
 	pausing, err := c.engine.RunFor(program.Host, &a.exec, c.observer.Timeout, patience)
 	if pausing {
 		return paused, nil
 	}
-	if err != nil || c.unchecked.Any() { // names are looked up for errors only
-		if err := c.finish(diagnosis.Numbered(op.Collective, c.sequence.Collectives), err); err != nil {
+	if err != nil || c.ledger.Unchecked.Any() { // names are looked up for errors only
+		if err := c.finish(c.ledger.Name(op.Collective), err); err != nil {
 			return ended, err
 		}
 	}
 	c.forget()
-	if !program.Marked && c.sequence.Mark != 0 {
-		if c.compareAfter(); c.observer.Failure.Reason() != nil {
-			return ended, c.observer.Failed(diagnosis.Numbered(op.Collective, c.sequence.Collectives))
+	if !program.Marked && c.ledger.Mark != 0 {
+		if c.observer.Contradicts(c.ledger.Mark) {
+			c.compareCalls()
+		}
+		if c.observer.Failure.Reason() != nil {
+			return ended, c.observer.Failed(c.ledger.Name(op.Collective))
 		}
 	}
 	c.repeat(op, &a.call, program, known)
@@ -221,12 +211,12 @@ func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, erro
 func (c *Communicator) finish(what string, err error) error {
 	c.forget()
 	if err != nil {
-		c.unchecked.Forget()
+		c.ledger.Unchecked.Forget()
 		return c.failRun(what, err)
 	}
 	c.inFlight = nil
-	if c.unchecked.Any() {
-		c.failFor(c.unchecked.Compare(&c.observer))
+	if c.ledger.Unchecked.Any() {
+		c.failFor(c.ledger.Unchecked.Compare(&c.observer))
 		return c.observer.Failed(what)
 	}
 	return nil
@@ -244,19 +234,10 @@ func (c *Communicator) programs(call *call.Call) (plans.Program, error) {
 	if program, known, err := c.plans.Find(call); known {
 		return program, err
 	}
-	c.publish(call)
+	c.ledger.Publish(call)
 	c.engine.Announce()
 	c.engine.NoteCall()
-	return c.plans.Prepare(c.job.Context, c.sequence.Collectives, call)
-}
-
-// rejectCall notes for peers that this rank has rejected an operation, which gets no number, and returns err.
-func (c *Communicator) rejectCall(collective plugin.Collective, err error) error {
-	number := uint64(0)
-	if !collective.PointToPoint() {
-		number = c.sequence.Collectives + 1
-	}
-	return c.observer.Reject(number, collective.String(), err)
+	return c.plans.Prepare(c.job.Context, c.ledger.Collectives, call)
 }
 
 // NoteRefusal tells peers that this rank has not made a call, for what a binding or the program found wrong with it
@@ -267,7 +248,7 @@ func (c *Communicator) NoteRefusal(call, why string) {
 	number := uint64(0)
 	collective, err := plugin.ParseCollective(call)
 	if err == nil && !collective.PointToPoint() && c.turn.Try() { // else another call is under way, whose number counts
-		number = c.sequence.Collectives + 1
+		number = c.ledger.Collectives + 1
 		c.turn.Leave()
 	}
 	_ = c.observer.Reject(number, call, errors.New(why)) // the caller has it
@@ -313,6 +294,27 @@ func (c *Communicator) failFor(reason *plugin.Error) {
 	}
 }
 
+// compareCalls looks whether a rank has called another collective than this one, and fails the communicator if so. It
+// may be called from any goroutine.
+func (c *Communicator) compareCalls() {
+	if c.observer.Failure.Reason() == nil {
+		c.failFor(c.observer.Disagreement())
+	}
+}
+
+// look looks at operations that wait for long, and finds the ranks that disagree about what is being called.
+func (c *Communicator) look() {
+	c.endpoints.Tell()
+	c.compareCalls()
+	if c.device != nil {
+		c.endpoints.Look()
+		c.failFor(c.observer.Conflict())
+		c.watchdog.LookAtRejections(&c.observer, c.plans.Stall)
+		return
+	}
+	c.failFor(c.watchdog.LookAtStall(&c.observer, c.plans.Stall))
+}
+
 // Abort makes the communicator fail here and on every peer: operations in flight return an error at once, which has the
 // reason, in one line. It may be called from any goroutine.
 func (c *Communicator) Abort(reason string) {
@@ -336,18 +338,14 @@ func (c *Communicator) Err() error {
 // here, never for peers, and returns the errors of releasing; the communicator is closed all the same. On a GPU it
 // waits two seconds at most: what is running then goes on, and ends well if the peers come. What fails once Close has
 // begun is its error, or is logged where it comes later.
-func (c *Communicator) Close() error {
-	c.closeOnce.Do(func() { c.closeErr = c.close() })
-	return c.closeErr
-}
+func (c *Communicator) Close() error { return c.closeOnce() }
 
 func (c *Communicator) close() error {
 	c.allocators.End()
 	c.turn.Shut()
 	c.observer.Failure.Close()
 	if c.endpoints.Connected() { // peers that still wait for this rank learn why in vain
-		c.engine.Record(c.sequence.Collectives+1, c.sequence.Number+1, uint32(diagnosis.Closed), 0, 0, 0, 0)
-		c.engine.Announce()
+		c.ledger.PublishClosed()
 		c.endpoints.TellAtOnce()
 	}
 	c.job.Forget(&c.member)

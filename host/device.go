@@ -5,7 +5,6 @@ import (
 	"github.com/shunt-ccl/shunt/host/executor"
 	"github.com/shunt-ccl/shunt/host/internal/buffers"
 	"github.com/shunt-ccl/shunt/host/internal/call"
-	"github.com/shunt-ccl/shunt/host/internal/diagnosis"
 	"github.com/shunt-ccl/shunt/host/internal/endpoints"
 	"github.com/shunt-ccl/shunt/host/internal/plans"
 	"github.com/shunt-ccl/shunt/plugin"
@@ -51,29 +50,29 @@ func (d *device) run(call *call.Call, r *buffers.Range, program plans.Program, a
 		registry.Validate(call)
 		if err := registry.Current(call.Collective, r); err != nil {
 			c.fail(&plugin.Error{Code: plugin.CodeOf(err), Rank: c.rank, Message: err.Error()}, true)
-			return c.observer.Failed(diagnosis.Numbered(call.Collective, c.sequence.Collectives))
+			return c.observer.Failed(c.ledger.Name(call.Collective))
 		}
 	}
 	a.PeerRecv = c.endpoints.Symmetric.PeerRecv(r, call.Slots[plugin.SlotOffset])
-	c.publish(call)
+	c.ledger.Publish(call)
 	c.engine.Announce()
 	if err := c.endpoints.MakeDeferred(c.job.Context, program, d.partners(call)); err != nil {
-		return d.explain(diagnosis.Numbered(call.Collective, c.sequence.Collectives), err, stream)
+		return d.explain(c.ledger.Name(call.Collective), err, stream)
 	}
-	d.Flights.Begin(c.sequence.Number, c.sequence.Collectives, call, program.Kernels.Title())
+	d.Flights.Begin(c.ledger.Number, c.ledger.Collectives, call, program.Kernels.Title())
 	err := c.endpoints.Engines.Before(program.Base, call, stream)
 	if err == nil {
 		err = d.Exec.Run(program.Kernels, a, stream)
 		c.endpoints.Engines.After(program.Base, call, stream)
 	}
-	d.Flights.Enqueued(c.sequence.Number, err != nil)
+	d.Flights.Enqueued(c.ledger.Number, err != nil)
 	if err == nil {
 		c.engine.NoteCall()
 		registry.TakeCaptured(call)
 		d.countMessage(call)
 	}
 	if err != nil {
-		return d.explain(diagnosis.Numbered(call.Collective, c.sequence.Collectives), err, stream)
+		return d.explain(c.ledger.Name(call.Collective), err, stream)
 	}
 	return nil
 }
@@ -89,7 +88,7 @@ func (d *device) partners(call *call.Call) []int {
 
 // countMessage notes a message that was enqueued, so that its receiver can tell that one will not come.
 func (d *device) countMessage(call *call.Call) {
-	if messages, _ := d.comm.messages(call); messages != nil && call.Root != d.comm.rank {
+	if messages, _ := d.comm.ledger.Messages(call); messages != nil && call.Root != d.comm.rank {
 		messages.Enqueued(d.Exec.Capturing())
 	}
 }

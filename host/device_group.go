@@ -101,17 +101,17 @@ func (d *device) runRounds(first *call.Call, stream cuda.Stream) error {
 				Arrays: r, Absolute: true},
 		})
 	}
-	c.publish(first)
+	c.ledger.Publish(first)
 	c.engine.Announce()
 	if err := c.endpoints.MakeDeferred(c.job.Context, p, d.rounds.Partners()); err != nil {
 		return d.explain("group", err, stream)
 	}
-	d.Flights.Begin(c.sequence.Number, c.sequence.Collectives, first, p.Kernels.Title())
+	d.Flights.Begin(c.ledger.Number, c.ledger.Collectives, first, p.Kernels.Title())
 	if err = c.endpoints.Engines.BeforeRounds(p.Base, d.launches, stream); err == nil {
 		err = d.Exec.RunBatch(d.launches, stream)
 		c.endpoints.Engines.AfterRounds(p.Base, d.launches, stream)
 	}
-	d.Flights.Enqueued(c.sequence.Number, err != nil)
+	d.Flights.Enqueued(c.ledger.Number, err != nil)
 	if err != nil {
 		return d.explain("group", err, stream)
 	}

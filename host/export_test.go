@@ -49,7 +49,7 @@ func Refused(c *Communicator, rank int) string {
 }
 
 // Collectives returns the number of collectives that this rank has counted.
-func Collectives(c *Communicator) uint64 { return c.sequence.Collectives }
+func Collectives(c *Communicator) uint64 { return c.ledger.Collectives }
 
 // ReplaceFiling puts another function in the place of the one that writes the
 // records of communicators that fail, unless it is nil, and other times for how

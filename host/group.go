@@ -116,15 +116,15 @@ func (c *Communicator) runGroup(operations []Operation, patience time.Duration) 
 	for i := range operations {
 		op := &operations[i]
 		if op.Collective.Valid() && !op.Collective.PointToPoint() {
-			return ended, c.rejectCall(op.Collective, c.checker.Invalid(op.Collective,
+			return ended, c.ledger.Reject(op.Collective, c.checker.Invalid(op.Collective,
 				"a group takes send, recv and one-sided operations only"))
 		}
 		if err := c.check(op, make([]int64, 4*c.world), &calls[i]); err != nil {
-			return ended, c.rejectCall(op.Collective, err)
+			return ended, c.ledger.Reject(op.Collective, err)
 		}
 	}
 	if c.device != nil {
-		c.sequence.Number++
+		c.ledger.Number++
 		if err := c.device.runGroup(operations, calls); err != nil {
 			return ended, c.observer.Reject(0, "group", err)
 		}
@@ -134,7 +134,7 @@ func (c *Communicator) runGroup(operations []Operation, patience time.Duration) 
 	if err != nil {
 		return ended, c.observer.Reject(0, "group", err)
 	}
-	c.sequence.Number++
+	c.ledger.Number++
 	launches := make([]executor.Launch, 0, len(remaining))
 	for i := range remaining {
 		call := &remaining[i]
@@ -149,15 +149,15 @@ func (c *Communicator) runGroup(operations []Operation, patience time.Duration) 
 		launches = append(launches, launch)
 	}
 	for i := range remaining { // nothing can reject the group any more
-		c.compareLater(&remaining[i], remaining[i].ComparesLength)
-		if messages, message := c.messages(&remaining[i]); messages != nil {
+		c.ledger.CompareLater(&remaining[i], remaining[i].ComparesLength)
+		if messages, message := c.ledger.Messages(&remaining[i]); messages != nil {
 			launches[i].Note = messages.Take(message)
 		}
 	}
 	if len(launches) == 0 {
 		return ended, nil
 	}
-	c.publish(&remaining[0])
+	c.ledger.Publish(&remaining[0])
 	c.inFlight = remaining
 	pausing, err := c.engine.RunGroupFor(launches, c.observer.Timeout, patience)
 	if pausing {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 
 	"github.com/shunt-ccl/shunt/host/carrier"
 	"github.com/shunt-ccl/shunt/host/executor"
@@ -54,6 +55,7 @@ func newCommunicator(ctx context.Context, j *job.Job, what, label string, ranks 
 			Logger: j.Logger},
 	}
 	c.turn.Perform, c.turn.Refuse = c.perform, c.observer.ClosedError
+	c.ledger.Observer, c.closeOnce = &c.observer, sync.OnceValue(c.close)
 	c.plans = plans.Planner{Observer: &c.observer, Memory: j.Memory, Stall: j.Options.Stall(),
 		News: endpoints.NewsTakes(len(ranks), job.Lookout), Fail: c.fail, Absent: map[string]string{}}
 	c.member = job.Member{Observer: &c.observer, Ranks: ranks, Fail: c.fail, Look: c.look}
@@ -82,7 +84,7 @@ func newCommunicator(ctx context.Context, j *job.Job, what, label string, ranks 
 	var absent map[string]error
 	if err = failed; err == nil {
 		absent, err = c.endpoints.Open(ctx, c.member.Loaded, plugin.OpenConfig{Communicator: found.ID, Rank: c.rank,
-			World: c.world, Memory: j.Memory, Device: j.Device, MaxSMs: c.maxSMs}, j.Options.Transport)
+			World: c.world, Memory: j.Memory, Device: j.Device, MaxSMs: found.MaxSMs}, j.Options.Transport)
 	}
 	if err := c.group.Agree(ctx, "open their transports ("+label+")", err); err != nil {
 		return nil, c.observer.WrapError(what, err)
@@ -154,7 +156,7 @@ func (c *Communicator) makeExecutors(ctx context.Context) (failed error) {
 
 // adopt takes over what the ranks have found out about each other.
 func (c *Communicator) adopt(found *survey.Found) error {
-	c.maxSMs, c.compares = found.MaxSMs, found.Checks && c.device != nil
+	c.compares = found.Checks && c.device != nil
 	c.endpoints.Optional = !found.Named
 	c.plans.PeerRead, c.plans.NVLink = found.PeerRead, found.Topology.NVLink()
 	c.plans.Table = c.job.Table.On(found.Topology.Class())

@@ -57,7 +57,7 @@ func (c *Communicator) quick(op *Operation) bool {
 		r.send > 0 && r.recv > 0 && send != recv && send < recv+r.recv && recv < send+r.send:
 		return false // the long way says what is wrong
 	}
-	collectives, hash := c.sequence.Collectives, c.sequence.Hash
+	collectives, hash := c.ledger.Collectives, c.ledger.Hash
 	if !op.Collective.PointToPoint() {
 		collectives++
 		if c.world > 1 {
@@ -65,14 +65,14 @@ func (c *Communicator) quick(op *Operation) bool {
 			r.record[5] = uint64(executor.MarkOf(collectives, hash))
 		}
 	}
-	r.record[0], r.record[4] = collectives, c.sequence.Number+1
+	r.record[0], r.record[4] = collectives, c.ledger.Number+1
 	if r.messages != nil {
 		r.messages.Note(r.message)
 	}
 	if !r.form.Try(op.Send, op.Recv, &r.record) {
 		return false
 	}
-	c.sequence.Number, c.sequence.Collectives, c.sequence.Hash = c.sequence.Number+1, collectives, hash
+	c.ledger.Number, c.ledger.Collectives, c.ledger.Hash = c.ledger.Number+1, collectives, hash
 	if r.messages != nil {
 		r.messages.Begun()
 		return r.compared || c.rightLength(op.Root, r)
@@ -83,8 +83,8 @@ func (c *Communicator) quick(op *Operation) bool {
 // rightLength compares a message that has come by a short form; false: the communicator has failed, which the long way
 // says.
 func (c *Communicator) rightLength(peer int, r *repeated) bool {
-	c.unchecked.Add(peer, r.messages.Count()-1, r.message)
-	c.failFor(c.unchecked.Compare(&c.observer))
+	c.ledger.Unchecked.Add(peer, r.messages.Count()-1, r.message)
+	c.failFor(c.ledger.Unchecked.Compare(&c.observer))
 	return c.observer.Failure.Reason() == nil
 }
 
@@ -140,7 +140,7 @@ func (c *Communicator) repeat(op *Operation, call *call.Call, program plans.Prog
 	r.record = executor.RecordOf(uint32(call.Collective), uint32(call.DType), uint32(call.Op), call.Count,
 		int32(call.Root))
 	r.identity = call.Identity
-	r.messages, r.message = c.messages(call)
+	r.messages, r.message = c.ledger.Messages(call)
 	r.compared = op.Collective != plugin.Recv || program.ComparesLengths
 	r.form = program.Host.Quick(&c.scratch.exec)
 }

@@ -147,7 +147,7 @@ func (c *Communicator) rejectSlices(v plugin.Collective, format string, args ...
 		return err
 	}
 	defer release()
-	return c.rejectCall(v, plugin.Errorf(plugin.InvalidArgument, v.String()+" on rank %d: "+format,
+	return c.ledger.Reject(v, plugin.Errorf(plugin.InvalidArgument, v.String()+" on rank %d: "+format,
 		append([]any{c.rank}, args...)...))
 }
 
