@@ -51,7 +51,7 @@ func (c *Communicator) NewAllocator(o AllocatorOptions) (*Allocator, error) {
 	}
 	if c.device == nil {
 		return nil, c.observer.Reject(0, "new_allocator", plugin.Errorf(plugin.Unsupported,
-			"new_allocator on rank %d: the communicator's memory is the host's; allocators serve memory of CUDA devices", c.rank))
+			"new_allocator on rank %d: the communicator's memory is the host's; allocators serve memory of CUDA devices", c.Rank()))
 	}
 	release, err := c.enter("new_allocator")
 	if err != nil {
@@ -65,13 +65,13 @@ func (c *Communicator) NewAllocator(o AllocatorOptions) (*Allocator, error) {
 	if memory == nil {
 		return nil, c.observer.ClosedError("new_allocator")
 	}
-	return &Allocator{c.rank, memory}, nil
+	return &Allocator{c.Rank(), memory}, nil
 }
 
 // home returns the parts of the communicator that allocators need.
 func (c *Communicator) home() allocator.Home {
 	return allocator.Home{
-		Label: c.label,
+		Label: c.Label(),
 		Turn:  func(what string) (func(), error) { return c.turn.Leave, c.turn.Wait(what) },
 		Failed: func(what string) error {
 			if c.failed() {

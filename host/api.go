@@ -130,8 +130,8 @@ func (c *Communicator) AllGatherV(send, recv unsafe.Pointer, counts, displs []in
 	stream Stream) error {
 	op := Operation{Collective: plugin.AllGatherV, Send: send, Recv: recv, RecvCounts: counts, RecvDispls: displs,
 		DType: dtype, Stream: stream}
-	if c.rank < len(counts) {
-		op.Count = counts[c.rank]
+	if c.Rank() < len(counts) {
+		op.Count = counts[c.Rank()]
 	}
 	return c.Do(&op)
 }

@@ -27,17 +27,15 @@ import (
 // operations run one at a time, in the order they were called, and every rank must call the collective ones in the same
 // order.
 type Communicator struct {
-	rank, world int
-	label       string // "world", "world/1.0": names the communicator in messages and tags
-	job         *job.Job
-	member      job.Member // what the job watches
-	group       *bootstrap.Group
-	engine      *executor.Engine
-	compares    bool // collectives across ranks before each, as SHUNT_CHECK asks for on some rank
-	checker     call.Checker
-	observer    diagnosis.Observer
-	device      *device // nil for host memory
-	endpoints   endpoints.Set
+	job       *job.Job
+	member    job.Member // what the job watches
+	group     *bootstrap.Group
+	engine    *executor.Engine
+	compares  bool // collectives across ranks before each, as SHUNT_CHECK asks for on some rank
+	checker   call.Checker
+	observer  diagnosis.Observer
+	device    *device // nil for host memory
+	endpoints endpoints.Set
 
 	turn       turn.Turn[*Request] // who holds it may touch what follows
 	ledger     diagnosis.Ledger
@@ -62,13 +60,13 @@ type arguments struct {
 }
 
 // Rank returns this process's number within the communicator.
-func (c *Communicator) Rank() int { return c.rank }
+func (c *Communicator) Rank() int { return c.observer.Rank }
 
 // World returns the number of ranks.
-func (c *Communicator) World() int { return c.world }
+func (c *Communicator) World() int { return c.observer.World }
 
 // Label names the communicator in messages: "world" for the first one.
-func (c *Communicator) Label() string { return c.label }
+func (c *Communicator) Label() string { return c.observer.Label }
 
 // Topology says where every rank of the communicator runs.
 func (c *Communicator) Topology() *topology.Topology { return c.observer.Topology }
@@ -143,7 +141,7 @@ func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, erro
 			return ended, c.ledger.Reject(op.Collective, err)
 		}
 		a.symmetric = c.endpoints.Symmetric.Mark(&a.call)
-		if op.Collective.PointToPoint() && !op.Collective.OneSided() && op.Root == c.rank {
+		if op.Collective.PointToPoint() && !op.Collective.OneSided() && op.Root == c.Rank() {
 			return ended, c.ledger.Reject(op.Collective, c.checker.Invalid(op.Collective,
 				"a rank cannot %s to itself outside a group", op.Collective))
 		}
@@ -157,9 +155,9 @@ func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, erro
 		}
 	}
 	if !known {
-		a.call.Identify(c.world)
+		a.call.Identify(c.World())
 	}
-	c.ledger.Next(&a.call, c.world)
+	c.ledger.Next(&a.call, c.World())
 	if !known {
 		if program, err = c.programs(&a.call); err != nil {
 			c.ledger.Publish(&a.call) // which all ranks count
@@ -284,7 +282,7 @@ func (c *Communicator) fail(reason *plugin.Error, spread bool) {
 	c.engine.Abort(reason.Code, reason.Rank)
 	c.endpoints.Abort(reason)
 	c.observer.Failure.File(c.observer.Logger, c.report)
-	c.observer.Logger.Info("communicator failed", "communicator", c.label, "rank", c.rank, "reason", reason.Message)
+	c.observer.Logger.Info("communicator failed", "communicator", c.Label(), "rank", c.Rank(), "reason", reason.Message)
 }
 
 // failFor makes the communicator fail everywhere if there is a reason.
@@ -318,8 +316,8 @@ func (c *Communicator) look() {
 // Abort makes the communicator fail here and on every peer: operations in flight return an error at once, which has the
 // reason, in one line. It may be called from any goroutine.
 func (c *Communicator) Abort(reason string) {
-	c.fail(&plugin.Error{Code: plugin.Aborted, Rank: c.rank,
-		Message: fmt.Sprintf("rank %d aborted: %s", c.rank, oneLine.Replace(reason))}, true)
+	c.fail(&plugin.Error{Code: plugin.Aborted, Rank: c.Rank(),
+		Message: fmt.Sprintf("rank %d aborted: %s", c.Rank(), oneLine.Replace(reason))}, true)
 	c.observer.Failure.Wait()
 }
 

@@ -15,7 +15,7 @@ func (c *Communicator) SetDelays(text string) error {
 		return err
 	}
 	if c.device != nil {
-		return plugin.Errorf(plugin.Unsupported, "set delays on rank %d: communicator %s is on device memory, where kernels take the steps", c.rank, c.label)
+		return plugin.Errorf(plugin.Unsupported, "set delays on rank %d: communicator %s is on device memory, where kernels take the steps", c.Rank(), c.Label())
 	}
 	release, err := c.enter("set delays")
 	if err != nil {

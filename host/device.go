@@ -24,7 +24,7 @@ type device struct {
 // newDevice is local.
 func newDevice(c *Communicator) (*device, error) {
 	g := c.job.GPU
-	gpu, err := endpoints.NewGPU(g.Driver, g.Context, g.Info, c.rank, c.world, c.job.Options.Records())
+	gpu, err := endpoints.NewGPU(g.Driver, g.Context, g.Info, c.Rank(), c.World(), c.job.Options.Records())
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +49,7 @@ func (d *device) run(call *call.Call, r *buffers.Range, program plans.Program, a
 	if registry != nil {
 		registry.Validate(call)
 		if err := registry.Current(call.Collective, r); err != nil {
-			c.fail(&plugin.Error{Code: plugin.CodeOf(err), Rank: c.rank, Message: err.Error()}, true)
+			c.fail(&plugin.Error{Code: plugin.CodeOf(err), Rank: c.Rank(), Message: err.Error()}, true)
 			return c.observer.Failed(c.ledger.Name(call.Collective))
 		}
 	}
@@ -88,7 +88,7 @@ func (d *device) partners(call *call.Call) []int {
 
 // countMessage notes a message that was enqueued, so that its receiver can tell that one will not come.
 func (d *device) countMessage(call *call.Call) {
-	if messages, _ := d.comm.ledger.Messages(call); messages != nil && call.Root != d.comm.rank {
+	if messages, _ := d.comm.ledger.Messages(call); messages != nil && call.Root != d.comm.Rank() {
 		messages.Enqueued(d.Exec.Capturing())
 	}
 }
@@ -109,7 +109,7 @@ func (d *device) inspect(call *call.Call) error {
 	if !d.comm.job.Checks {
 		return nil
 	}
-	return d.Inspect(d.comm.rank, call)
+	return d.Inspect(d.comm.Rank(), call)
 }
 
 // Synchronize waits until everything in a stream has ended, and returns the communicator's error if it has failed by

@@ -12,7 +12,7 @@ import (
 // alone lists the collectives whose plans are prepared when the communicator is made, because the ranks cannot agree on
 // them later: groups of send and recv run as all_to_all_v. A rank without peers copies.
 func (d *device) alone() []plugin.Collective {
-	if d.comm.world == 1 {
+	if d.comm.World() == 1 {
 		return nil
 	}
 	return []plugin.Collective{plugin.Send, plugin.Recv, plugin.AllToAllV}
@@ -29,7 +29,7 @@ func (d *device) runGroup(operations []Operation, calls []call.Call) error {
 				"a group's operations are of one stream; this one is of %#x, the first of %#x", uint64(s), uint64(stream))
 		}
 	}
-	d.rounds.Begin(c.world)
+	d.rounds.Begin(c.World())
 	var rest []*call.Call
 	first := (*call.Call)(nil)
 	for i := range calls {
@@ -49,7 +49,7 @@ func (d *device) runGroup(operations []Operation, calls []call.Call) error {
 			rest = append(rest, &calls[i])
 		}
 	}
-	if _, _, err := call.ToSelf(c.rank, calls); err != nil {
+	if _, _, err := call.ToSelf(c.Rank(), calls); err != nil {
 		return err
 	}
 	if first != nil {
@@ -81,7 +81,7 @@ func (d *device) runGroup(operations []Operation, calls []call.Call) error {
 // runRounds enqueues the rounds. first is their first message, for records.
 func (d *device) runRounds(first *call.Call, stream cuda.Stream) error {
 	c := d.comm
-	if c.world == 1 {
+	if c.World() == 1 {
 		for _, r := range d.rounds.All() {
 			if err := d.Driver.Copy(d.Context, cuda.Ptr(r[3]), cuda.Ptr(r[1]), r[0], stream); err != nil {
 				return c.failRun("group", err)

@@ -14,9 +14,9 @@ const MaxExchange = 4 << 20
 // of the rendezvous: it is for what ranks tell each other before they call another library, such as a unique id of
 // NCCL's, not for data. It is collective, every rank gives as many bytes, and it touches no stream.
 func (c *Communicator) Exchange(ctx context.Context, data []byte) ([][]byte, error) {
-	if int64(len(data))*int64(c.world) > MaxExchange {
+	if int64(len(data))*int64(c.World()) > MaxExchange {
 		return nil, c.observer.Invalid("exchange", "%d bytes from each of %d ranks; want at most %d in all", len(data),
-			c.world, MaxExchange)
+			c.World(), MaxExchange)
 	}
 	release, err := c.enter("exchange")
 	if err != nil {
@@ -25,7 +25,7 @@ func (c *Communicator) Exchange(ctx context.Context, data []byte) ([][]byte, err
 	defer release()
 	ctx, cancel := c.observer.Deadline(ctx)
 	defer cancel()
-	tag := fmt.Sprintf("exchange bytes (%s %d)", c.label, c.counters.Next("exchange"))
+	tag := fmt.Sprintf("exchange bytes (%s %d)", c.Label(), c.counters.Next("exchange"))
 	answers, err := c.group.AllGather(ctx, tag, data)
 	if err != nil {
 		return nil, c.observer.WrapError("exchange", err)
@@ -33,7 +33,7 @@ func (c *Communicator) Exchange(ctx context.Context, data []byte) ([][]byte, err
 	for rank, answer := range answers {
 		if len(answer) != len(answers[0]) {
 			return nil, plugin.Errorf(plugin.Mismatch,
-				"exchange on rank %d: ranks disagree: rank 0 gives %d bytes, rank %d gives %d", c.rank, len(answers[0]), rank,
+				"exchange on rank %d: ranks disagree: rank 0 gives %d bytes, rank %d gives %d", c.Rank(), len(answers[0]), rank,
 				len(answer))
 		}
 	}

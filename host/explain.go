@@ -26,7 +26,7 @@ func (c *Communicator) ExplainSymmetric(collective plugin.Collective, dtype plug
 	if err != nil {
 		return selector.Explanation{}, err
 	}
-	key.Symmetric = c.device != nil && c.world > 1 && key.CanBeSymmetric()
+	key.Symmetric = c.device != nil && c.World() > 1 && key.CanBeSymmetric()
 	return c.explain(key, bytes)
 }
 

@@ -119,7 +119,7 @@ func (c *Communicator) runGroup(operations []Operation, patience time.Duration) 
 			return ended, c.ledger.Reject(op.Collective, c.checker.Invalid(op.Collective,
 				"a group takes send, recv and one-sided operations only"))
 		}
-		if err := c.check(op, make([]int64, 4*c.world), &calls[i]); err != nil {
+		if err := c.check(op, make([]int64, 4*c.World()), &calls[i]); err != nil {
 			return ended, c.ledger.Reject(op.Collective, err)
 		}
 	}
@@ -173,13 +173,13 @@ func (c *Communicator) lane(call *call.Call) int {
 	case plugin.Recv:
 		return call.Root*laneKinds + laneRecv
 	}
-	return c.world*laneKinds + laneOther
+	return c.World()*laneKinds + laneOther
 }
 
 // copyToSelf matches sends to this rank itself with its receives, in order,
 // and returns the other calls.
 func (c *Communicator) copyToSelf(calls []call.Call) ([]call.Call, error) {
-	sends, recvs, err := call.ToSelf(c.rank, calls)
+	sends, recvs, err := call.ToSelf(c.Rank(), calls)
 	if err != nil {
 		return nil, err
 	}
@@ -189,7 +189,7 @@ func (c *Communicator) copyToSelf(calls []call.Call) ([]call.Call, error) {
 		}
 	}
 	self := func(call call.Call) bool {
-		return call.Root == c.rank && (call.Collective == plugin.Send || call.Collective == plugin.Recv)
+		return call.Root == c.Rank() && (call.Collective == plugin.Send || call.Collective == plugin.Recv)
 	}
 	return slices.DeleteFunc(slices.Clone(calls), self), nil
 }

@@ -49,7 +49,7 @@ func newCommunicator(ctx context.Context, j *job.Job, what, label string, ranks 
 	rank := slices.Index(ranks, j.Session.Rank())
 	label = regroup.Label(label)
 	c := &Communicator{
-		rank: rank, world: len(ranks), label: label, job: j,
+		job:     j,
 		checker: call.Checker{Rank: rank, World: len(ranks), OnDevice: j.GPU != nil},
 		observer: diagnosis.Observer{Rank: rank, World: len(ranks), Label: label, OnDevice: j.GPU != nil, Timeout: j.Timeout,
 			Logger: j.Logger},
@@ -62,7 +62,7 @@ func newCommunicator(ctx context.Context, j *job.Job, what, label string, ranks 
 	c.observer.Failure.SetUp(j.Options.RecordsDir())
 	c.endpoints = endpoints.Set{Observer: &c.observer, Plans: &c.plans, Fail: c.fail, Lookout: job.Lookout,
 		Symmetric: buffers.NewSymmetric(&c.observer)}
-	c.scratch.arrays = make([]int64, 4*c.world)
+	c.scratch.arrays = make([]int64, 4*c.World())
 	j.Hold(&c.member)
 	defer func() {
 		if err != nil {
@@ -83,8 +83,8 @@ func newCommunicator(ctx context.Context, j *job.Job, what, label string, ranks 
 	}
 	var absent map[string]error
 	if err = failed; err == nil {
-		absent, err = c.endpoints.Open(ctx, c.member.Loaded, plugin.OpenConfig{Communicator: found.ID, Rank: c.rank,
-			World: c.world, Memory: j.Memory, Device: j.Device, MaxSMs: found.MaxSMs}, j.Options.Transport)
+		absent, err = c.endpoints.Open(ctx, c.member.Loaded, plugin.OpenConfig{Communicator: found.ID, Rank: c.Rank(),
+			World: c.World(), Memory: j.Memory, Device: j.Device, MaxSMs: found.MaxSMs}, j.Options.Transport)
 	}
 	if err := c.group.Agree(ctx, "open their transports ("+label+")", err); err != nil {
 		return nil, c.observer.WrapError(what, err)
@@ -134,7 +134,7 @@ var newEngine = executor.NewEngine // tests replace it
 // makeExecutors makes what runs plans on this rank. What fails is for the others to know: this rank goes on to their
 // first agreement.
 func (c *Communicator) makeExecutors(ctx context.Context) (failed error) {
-	if c.engine, failed = newEngine(c.rank, c.world); failed == nil {
+	if c.engine, failed = newEngine(c.Rank(), c.World()); failed == nil {
 		c.observer.Engine = c.engine
 		failed = c.engine.SetFlights(c.job.Options.Records())
 	}
@@ -160,7 +160,7 @@ func (c *Communicator) adopt(found *survey.Found) error {
 	c.endpoints.Optional = !found.Named
 	c.plans.PeerRead, c.plans.NVLink = found.PeerRead, found.Topology.NVLink()
 	c.plans.Table = c.job.Table.On(found.Topology.Class())
-	c.engine.SetOversubscribed(found.Topology.Oversubscribed(c.rank))
+	c.engine.SetOversubscribed(found.Topology.Oversubscribed(c.Rank()))
 	if spins := c.job.Options.Spin(); spins >= 0 {
 		c.engine.SetPolicy(executor.Policy{Spins: uint32(spins), Yields: 2000})
 	}

@@ -60,7 +60,7 @@ func (c *Communicator) quick(op *Operation) bool {
 	collectives, hash := c.ledger.Collectives, c.ledger.Hash
 	if !op.Collective.PointToPoint() {
 		collectives++
-		if c.world > 1 {
+		if c.World() > 1 {
 			hash = r.identity.On(hash)
 			r.record[5] = uint64(executor.MarkOf(collectives, hash))
 		}

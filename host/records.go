@@ -19,12 +19,12 @@ func (c *Communicator) WriteRecords(w io.Writer) error { return c.report().Write
 func (c *Communicator) report() report.Report {
 	r := report.Report{
 		Head: report.Head{
-			Communicator: c.label, Job: c.job.Session.Job(), Rank: c.rank, World: c.world,
+			Communicator: c.Label(), Job: c.job.Session.Job(), Rank: c.Rank(), World: c.World(),
 			PID: c.job.Place.PID, Host: c.job.Place.Host,
 		},
 		Operations: c.Records(),
 	}
-	r.Last = diagnosis.LastCall(c.observer.State(c.rank), r.Operations)
+	r.Last = diagnosis.LastCall(c.observer.State(c.Rank()), r.Operations)
 	if f := c.observer.Failure.Reason(); f != nil {
 		r.Code, r.Failure = plugin.CodeOf(f).String(), f.Error()
 	}

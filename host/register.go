@@ -35,7 +35,7 @@ func (c *Communicator) Register(p unsafe.Pointer, bytes int64) error {
 	}
 	ctx, cancel := c.observer.Deadline(c.job.Context)
 	defer cancel()
-	tag := fmt.Sprintf("register memory (%s %d)", c.label, c.counters.Next("registration"))
+	tag := fmt.Sprintf("register memory (%s %d)", c.Label(), c.counters.Next("registration"))
 	if err := c.endpoints.Buffers.Register(ctx, c.group, tag, cuda.Ptr(uintptr(p)), bytes); err != nil {
 		return c.observer.WrapError("register", err)
 	}
@@ -69,7 +69,7 @@ func (c *Communicator) Deregister(p unsafe.Pointer) error {
 	if found, err := c.endpoints.Buffers.Deregister(cuda.Ptr(uintptr(p))); found || known || err != nil {
 		return err
 	}
-	return plugin.Errorf(plugin.InvalidArgument, "deregister on rank %d: %p is not registered", c.rank, p)
+	return plugin.Errorf(plugin.InvalidArgument, "deregister on rank %d: %p is not registered", c.Rank(), p)
 }
 
 // RegisterSymmetric is like Register, with a guarantee by the caller, which permits algorithms that write into the

@@ -18,7 +18,7 @@ func (c *Communicator) Shrink(ctx context.Context) (*Communicator, error) {
 	}
 	ctx, cancel := c.observer.Deadline(ctx)
 	defer cancel()
-	next := func() string { return fmt.Sprintf("%s-%d", c.label, c.counters.Next("shrink")) }
+	next := func() string { return fmt.Sprintf("%s-%d", c.Label(), c.counters.Next("shrink")) }
 	label := next()
 	left, err := c.group.Survivors(ctx, "shrink ("+label+")")
 	var attempts regroup.Attempts
@@ -27,7 +27,7 @@ func (c *Communicator) Shrink(ctx context.Context) (*Communicator, error) {
 		comm, mine := c.of(ctx, "shrink", label, left)
 		// One event may be a different error on each rank, so they decide together whether to try again.
 		var all [][]byte
-		left, all, err = c.group.GatherSurvivors(ctx, "end their shrink ("+label+")", regroup.Attempt(ctx, c.rank, mine))
+		left, all, err = c.group.GatherSurvivors(ctx, "end their shrink ("+label+")", regroup.Attempt(ctx, c.Rank(), mine))
 		again := false
 		if err == nil {
 			again, err = attempts.Again(all, len(left) < before)
@@ -49,5 +49,5 @@ func (c *Communicator) Shrink(ctx context.Context) (*Communicator, error) {
 		}
 		label = next()
 	}
-	return nil, plugin.Errorf(plugin.CodeOf(err), "shrink on rank %d: %w", c.rank, err)
+	return nil, plugin.Errorf(plugin.CodeOf(err), "shrink on rank %d: %w", c.Rank(), err)
 }

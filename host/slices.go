@@ -26,12 +26,12 @@ func AllReduce[T Element](c *Communicator, send, recv []T, op plugin.Op) error {
 
 // Reduce reduces send over all ranks into root's recv, of the same length; other ranks' recv is ignored.
 func Reduce[T Element](c *Communicator, send, recv []T, op plugin.Op, root int) error {
-	if c.rank != root {
+	if c.Rank() != root {
 		recv = nil
 	}
 	o := of(plugin.Reduce, send, recv, len(send))
 	o.Op, o.Root = op, root
-	if c.rank != root {
+	if c.Rank() != root {
 		return c.slices(&o, 0, 0, "")
 	}
 	return c.slices(&o, len(recv), len(send), "recv")
@@ -47,21 +47,21 @@ func Broadcast[T Element](c *Communicator, data []T, root int) error {
 // AllGather concatenates every rank's send, in rank order, into every rank's recv, which is world times as long.
 func AllGather[T Element](c *Communicator, send, recv []T) error {
 	o := of(plugin.AllGather, send, recv, len(send))
-	return c.slices(&o, len(recv), c.world*len(send), "recv")
+	return c.slices(&o, len(recv), c.World()*len(send), "recv")
 }
 
 // ReduceScatter reduces send, which is world times as long as recv; rank r gets block r in its recv.
 func ReduceScatter[T Element](c *Communicator, send, recv []T, op plugin.Op) error {
 	o := of(plugin.ReduceScatter, send, recv, len(recv))
 	o.Op = op
-	return c.slices(&o, len(send), c.world*len(recv), "send")
+	return c.slices(&o, len(send), c.World()*len(recv), "send")
 }
 
 // AllToAll sends block r of send to rank r. Both slices have world blocks of one length.
 func AllToAll[T Element](c *Communicator, send, recv []T) error {
-	o := of(plugin.AllToAll, send, recv, len(send)/c.world)
-	if len(send)%c.world != 0 {
-		return c.rejectSlices(plugin.AllToAll, "send has %d elements, which do not divide into %d blocks", len(send), c.world)
+	o := of(plugin.AllToAll, send, recv, len(send)/c.World())
+	if len(send)%c.World() != 0 {
+		return c.rejectSlices(plugin.AllToAll, "send has %d elements, which do not divide into %d blocks", len(send), c.World())
 	}
 	return c.slices(&o, len(recv), len(send), "recv")
 }
@@ -84,22 +84,22 @@ func AllToAllV[T Element](c *Communicator, send []T, sendCounts []int64, recv []
 func Gather[T Element](c *Communicator, send, recv []T, root int) error {
 	o := of(plugin.Gather, send, recv, len(send))
 	o.Root = root
-	if c.rank != root {
+	if c.Rank() != root {
 		o.Recv = nil
 		return c.slices(&o, 0, 0, "")
 	}
-	return c.slices(&o, len(recv), c.world*len(send), "recv")
+	return c.slices(&o, len(recv), c.World()*len(send), "recv")
 }
 
 // Scatter sends block r of root's send, which is world times as long as recv, to rank r's recv.
 func Scatter[T Element](c *Communicator, send, recv []T, root int) error {
 	o := of(plugin.Scatter, send, recv, len(recv))
 	o.Root = root
-	if c.rank != root {
+	if c.Rank() != root {
 		o.Send = nil
 		return c.slices(&o, 0, 0, "")
 	}
-	return c.slices(&o, len(send), c.world*len(recv), "send")
+	return c.slices(&o, len(send), c.World()*len(recv), "send")
 }
 
 // Send sends data to a peer, which calls Recv with a slice of the same length.
@@ -132,7 +132,7 @@ var dtypes = [...]plugin.DType{
 // slices runs an operation over slices, one of which, named by what, has got elements and must have want.
 func (c *Communicator) slices(o *Operation, got, want int, what string) error {
 	if got != want {
-		return c.rejectSlices(o.Collective, "%s has %d elements; want %d in a world of %d", what, got, want, c.world)
+		return c.rejectSlices(o.Collective, "%s has %d elements; want %d in a world of %d", what, got, want, c.World())
 	}
 	if c.device != nil {
 		return c.rejectSlices(o.Collective, "slices are host memory, and this communicator moves memory of its GPU")
@@ -148,7 +148,7 @@ func (c *Communicator) rejectSlices(v plugin.Collective, format string, args ...
 	}
 	defer release()
 	return c.ledger.Reject(v, plugin.Errorf(plugin.InvalidArgument, v.String()+" on rank %d: "+format,
-		append([]any{c.rank}, args...)...))
+		append([]any{c.Rank()}, args...)...))
 }
 
 // total is the sum of counts, which the call itself checks.

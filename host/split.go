@@ -21,7 +21,7 @@ func (c *Communicator) Split(ctx context.Context, color, key int) (*Communicator
 		return nil, err
 	}
 	defer release()
-	label := fmt.Sprintf("%s/%d", c.label, c.counters.Next("split"))
+	label := fmt.Sprintf("%s/%d", c.Label(), c.counters.Next("split"))
 	ctx, cancel := c.observer.Deadline(ctx)
 	defer cancel()
 	all, err := c.group.AllGather(ctx, "split ("+label+")", regroup.Color(color, key))
@@ -44,18 +44,18 @@ func (c *Communicator) Subset(ctx context.Context, ranks []int) (*Communicator, 
 	if err := c.closed("subset"); err != nil {
 		return nil, err
 	}
-	name, err := regroup.Subset(ranks, c.rank, c.world)
+	name, err := regroup.Subset(ranks, c.Rank(), c.World())
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := c.observer.Deadline(ctx)
 	defer cancel()
-	label := c.label + "~" + name // all of these ranks have made as many communicators of themselves
+	label := c.Label() + "~" + name // all of these ranks have made as many communicators of themselves
 	return c.of(ctx, "subset", fmt.Sprintf("%s.%d", label, c.counters.Next(label)), ranks)
 }
 
 // of makes the communicator of some ranks of this one.
 func (c *Communicator) of(ctx context.Context, what, label string, ranks []int) (*Communicator, error) {
 	made, err := newCommunicator(ctx, c.job, what, label, c.member.InJob(ranks))
-	return made, regroup.Whose(err, ranks, c.label)
+	return made, regroup.Whose(err, ranks, c.Label())
 }

@@ -28,6 +28,6 @@ func (c *Communicator) rejectThreadStream(operations []Operation) error {
 		return nil
 	}
 	return plugin.Errorf(plugin.InvalidArgument, "start on rank %d: stream %d is the calling thread's own (CU_STREAM_PER_THREAD), "+
-		"and another thread puts started operations into streams; pass a stream that was created", c.rank,
+		"and another thread puts started operations into streams; pass a stream that was created", c.Rank(),
 		cuda.PerThreadStream)
 }

@@ -37,8 +37,8 @@ func (c *Communicator) NewWindow(ctx context.Context, bytes int64) (*Window, err
 	ctx, cancel := c.observer.Deadline(ctx)
 	defer cancel()
 	size := endpoints.WindowSize{Bytes: bytes}
-	size.Total, size.Header = algorithm.WindowBytes(c.world, bytes)
-	tag := fmt.Sprintf("make a window (%s %d)", c.label, c.counters.Next("window"))
+	size.Total, size.Header = algorithm.WindowBytes(c.World(), bytes)
+	tag := fmt.Sprintf("make a window (%s %d)", c.Label(), c.counters.Next("window"))
 	memory, err := c.endpoints.NewWindow(ctx, tag, size)
 	return c.window(what, bytes, memory, err)
 }

@@ -22,8 +22,8 @@ func (c *Communicator) PeerAddress(p unsafe.Pointer, peer int) (unsafe.Pointer, 
 		return nil, err
 	}
 	defer release()
-	if peer < 0 || peer >= c.world {
-		return nil, c.observer.Invalid(what, "peer %d is not a rank of a world of %d", peer, c.world)
+	if peer < 0 || peer >= c.World() {
+		return nil, c.observer.Invalid(what, "peer %d is not a rank of a world of %d", peer, c.World())
 	}
 	own := cuda.Ptr(uintptr(p))
 	in := c.endpoints.Symmetric.Find(own, 1)
@@ -37,7 +37,7 @@ func (c *Communicator) PeerAddress(p unsafe.Pointer, peer int) (unsafe.Pointer, 
 
 // WindowHeader returns the number of bytes that NewWindowAt takes for itself, at the start of the memory.
 func (c *Communicator) WindowHeader() int64 {
-	_, header := algorithm.WindowBytes(c.world, 0)
+	_, header := algorithm.WindowBytes(c.World(), 0)
 	return header
 }
 
