@@ -4,12 +4,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/shunt-ccl/shunt/internal/ctransport"
-	"github.com/shunt-ccl/shunt/internal/snippets"
 )
 
 // sanitized compiles a program as users do who look for their own mistakes: with
@@ -31,17 +31,12 @@ func readmeProgram(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile("../README.md")
 	require.NoError(t, err)
-	list, err := snippets.Extract(string(text))
-	require.NoError(t, err)
-	for _, s := range list {
-		if s.Name == "c" {
-			path := filepath.Join(t.TempDir(), "readme.c")
-			require.NoError(t, os.WriteFile(path, []byte(s.Text), 0o600))
-			return path
-		}
-	}
-	require.Fail(t, "the README has no C program")
-	return ""
+	_, begun, found := strings.Cut(string(text), "<!-- snippet: c -->\n```c\n")
+	require.True(t, found, "the README has no C program")
+	source, _, _ := strings.Cut(begun, "```\n")
+	path := filepath.Join(t.TempDir(), "readme.c")
+	require.NoError(t, os.WriteFile(path, []byte(source), 0o600))
+	return path
 }
 
 // What libshunt holds when a process ends is within reach, so that a leak that

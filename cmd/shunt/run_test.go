@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/shunt-ccl/shunt/internal/terminaltest"
+	"github.com/shunt-ccl/shunt/cmd/shunt/internal/terminaltest"
 )
 
 // A job that cannot start for lack of descriptors says so, and what to do, wherever the launcher has no more of them.

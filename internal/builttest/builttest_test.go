@@ -13,13 +13,13 @@ import (
 
 // Why the results of these tests need not depend on all sources.
 var others = map[string]string{
-	"capi/sanitizer_test.go":                       "the program is in the test",
-	"cmd/shunt/preload_test.go":                    "the programs are in the test",
-	"internal/carriedtest/carriedtest.go":          "what it builds is the package under test",
-	"internal/gennotices/main.go":                  "no test",
-	"tests/internal/rules/breakrules/main.go":      "no test",
-	"transports/cudaipc/internal/emulate/build.go": "it looks at the files itself",
-	"transports/nccl/nccltest/nccltest.go":         "the sources are embedded",
+	"capi/sanitizer_test.go":                         "the program is in the test",
+	"cmd/shunt/preload_test.go":                      "the programs are in the test",
+	"internal/gennotices/main.go":                    "no test",
+	"tests/internal/rules/breakrules/main.go":        "no test",
+	"transports/cudaipc/internal/emulate/build.go":   "it looks at the files itself",
+	"transports/internal/carriedtest/carriedtest.go": "what it builds is the package under test",
+	"transports/nccl/nccltest/nccltest.go":           "the sources are embedded",
 }
 
 // Go would keep the result of a test whose compiler's sources have changed.

@@ -3,9 +3,9 @@ package main
 import (
 	"testing"
 
-	"github.com/shunt-ccl/shunt/internal/carriedtest"
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/transports/cudaipc"
+	"github.com/shunt-ccl/shunt/transports/internal/carriedtest"
 )
 
 var carrier = carriedtest.Shared()

@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/shunt-ccl/shunt/cuda"
-	"github.com/shunt-ccl/shunt/internal/carriedtest"
 	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/transports/internal/carriedtest"
 	"github.com/shunt-ccl/shunt/transports/nccl"
 	"github.com/shunt-ccl/shunt/transports/nccl/nccltest"
 )

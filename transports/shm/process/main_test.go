@@ -3,7 +3,7 @@ package main
 import (
 	"testing"
 
-	"github.com/shunt-ccl/shunt/internal/carriedtest"
+	"github.com/shunt-ccl/shunt/transports/internal/carriedtest"
 	"github.com/shunt-ccl/shunt/transports/shm"
 )
 

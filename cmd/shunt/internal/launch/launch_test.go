@@ -20,8 +20,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/shunt-ccl/shunt/cmd/shunt/internal/terminaltest"
 	"github.com/shunt-ccl/shunt/host/bootstrap"
-	"github.com/shunt-ccl/shunt/internal/terminaltest"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 

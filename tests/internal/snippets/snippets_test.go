@@ -14,7 +14,7 @@ import (
 	"github.com/shunt-ccl/shunt/internal/builttest"
 )
 
-const root = "../.."
+const root = "../../.."
 
 // run executes a command in the module's root and returns what it wrote to
 // standard output.
