@@ -1,19 +1,11 @@
-// Package failpoint lets a test make a named place in the code late, wrong or deadly. A place is a package variable,
-//
-//	var failProbe = failpoint.New("device.probe", "a pattern that a peer wrote, as it is read")
-//
-// and calls Hit or Corrupt where it stands. SHUNT_FAILPOINTS, read at the start of the process, or Arm switches places
-// on. It holds clauses, separated by semicolons:
-//
-//	name[rank]=action(argument)@n
-//
-// With [rank] a clause holds only in the process with that SHUNT_RANK, with @n only for the n-th hit. The actions are
-// exit (SIGKILL to this process), stop (SIGSTOP; the place goes on after SIGCONT), delay(TIME) and corrupt(BYTES),
-// which changes data of the place.
+// Package failpoint lets a test make a named place in the code late, wrong or deadly. SHUNT_FAILPOINTS holds clauses,
+// name[rank]=action@n, with semicolons between them: [rank] limits a clause to the process with that SHUNT_RANK, @n to
+// the n-th hit. The actions are exit (SIGKILL), stop (SIGSTOP; the place goes on after SIGCONT), delay(TIME) and
+// corrupt(BYTES).
 package failpoint
 
 import (
-	"errors"
+	"cmp"
 	"os"
 	"regexp"
 	"runtime"
@@ -24,42 +16,36 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
 // Variable is the name of the environment variable.
 const Variable = "SHUNT_FAILPOINTS"
 
+const grammar = `^([\w.]+)(?:\[(\d+)\])?=(exit|stop|delay\(\d{1,6}(?:[mun]?s|m|h)\)|corrupt(?:\(\d{1,9}\))?)(?:@([1-9]\d*))?$`
+
+// Points are all places of the process, which package variables declare with New.
+var Points []*Point
+
 // Point is a named place. Its methods may be called from any goroutine; while it is off they cost an atomic load.
 type Point struct {
 	Name, Doc string
-	armed     atomic.Pointer[fault]
+	armed     atomic.Pointer[clause]
 }
 
-// fault is a parsed clause.
-type fault struct {
-	clause, name, action string
-	delay                time.Duration
-	bytes, at            int64 // at: the hit that acts, 0: every hit
-	hits                 atomic.Int64
+type clause struct {
+	text, action, at string
+	hits             atomic.Int64
 }
 
-// Points are all places of the process. Package variables declare them, so that it does not change later.
-var Points []*Point
+var off clause
 
-var environment, environmentErr = parse(os.Getenv(Variable))
-
-// New declares a place. Its name is unique; doc says when it is reached.
+// New declares a place and switches it on if SHUNT_FAILPOINTS says so. Its name is unique; doc says when it is reached.
 func New(name, doc string) *Point {
 	p := &Point{Name: name, Doc: doc}
 	Points = append(Points, p)
-	for _, f := range environment {
-		if f.name == name {
-			p.armed.Store(f)
-		}
-	}
+	clauses, _ := parse(os.Getenv(Variable)) // Problem returns the error
+	p.armed.Store(cmp.Or(clauses[name], &off))
 	return p
 }
 
@@ -68,121 +54,63 @@ func (p *Point) Hit() { p.Corrupt(nil) }
 
 // Corrupt is like Hit, where there is data to corrupt. It reports whether data has changed.
 func (p *Point) Corrupt(data []byte) bool {
-	f := p.armed.Load()
-	if f == nil {
+	c := p.armed.Load()
+	if c == &off || strconv.FormatInt(c.hits.Add(1), 10) != c.at && c.at != "" {
 		return false
 	}
-	if hit := f.hits.Add(1); f.at != 0 && hit != f.at {
-		return false
-	}
-	switch f.action {
-	case "exit":
-		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-		select {} // the signal is on its way to every thread
-	case "stop":
-		// To this thread, which does not return from the call before the process goes on; a signal to the process
-		// could be for another one.
-		runtime.LockOSThread()
-		_ = unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGSTOP)
+	n := 0
+	switch action, argument, _ := strings.Cut(strings.TrimSuffix(c.action, ")"), "("); action {
+	case "exit", "stop":
+		runtime.LockOSThread() // a signal to the process could meet another thread, and this one go on for a while
+		signal := map[string]syscall.Signal{"exit": syscall.SIGKILL, "stop": syscall.SIGSTOP}[action]
+		_ = syscall.Tgkill(os.Getpid(), syscall.Gettid(), signal)
 		runtime.UnlockOSThread()
 	case "delay":
-		time.Sleep(f.delay)
+		delay, _ := time.ParseDuration(argument)
+		time.Sleep(delay)
 	case "corrupt":
-		n := min(f.bytes, int64(len(data)))
-		for i := range n { // equally far from each other
-			data[i*int64(len(data))/n] ^= 0x55
-		}
-		return n > 0
+		n, _ = strconv.Atoi(cmp.Or(argument, "1"))
 	}
-	return false
+	n = min(n, len(data))
+	for i := range n {
+		data[i*len(data)/n] ^= 0x55 // equally far from each other
+	}
+	return n > 0
 }
 
 // Armed returns the clause that the place was switched on with, or "".
-func (p *Point) Armed() string {
-	if f := p.armed.Load(); f != nil {
-		return f.clause
-	}
-	return ""
-}
+func (p *Point) Armed() string { return p.armed.Load().text }
 
-// Arm switches places on until restore is called, for tests.
+// Arm switches places on until restore is called, for tests. A text with an error switches nothing on.
 func Arm(text string) (restore func(), err error) {
-	faults, err := parse(text)
-	if err != nil {
-		return nil, err
-	}
-	before := map[*Point]*fault{}
-	for _, f := range faults {
-		p := find(f.name)
-		if p == nil {
-			return nil, unknown(f)
+	clauses, err := parse(text)
+	restore = func() {}
+	for _, p := range Points {
+		if c := clauses[p.Name]; c != nil && err == nil {
+			old, others := p.armed.Swap(c), restore
+			restore = func() { p.armed.Store(old); others() }
 		}
-		before[p] = p.armed.Load()
 	}
-	for _, f := range faults {
-		find(f.name).armed.Store(f)
-	}
-	return func() {
-		for p, f := range before {
-			p.armed.Store(f)
-		}
-	}, nil
+	return restore, err
 }
 
-// Problem returns the error in SHUNT_FAILPOINTS, or nil. A text with an error switches nothing on.
+// Problem returns the error in SHUNT_FAILPOINTS, or nil. Its other clauses hold nevertheless.
 func Problem() error {
-	for _, f := range environment {
-		if find(f.name) == nil {
-			return unknown(f)
-		}
-	}
-	return environmentErr
+	_, err := parse(os.Getenv(Variable))
+	return err
 }
 
-func find(name string) *Point {
-	if i := slices.IndexFunc(Points, func(p *Point) bool { return p.Name == name }); i >= 0 {
-		return Points[i]
-	}
-	return nil
-}
-
-func unknown(f *fault) error {
-	return plugin.Errorf(plugin.InvalidArgument, "%s: this program has no failpoint %q", Variable, f.name)
-}
-
-// parse reads the clauses of a text that concern this rank.
-func parse(text string) (faults []*fault, err error) {
-	for clause := range strings.SplitSeq(text, ";") {
-		if clause = strings.TrimSpace(clause); clause == "" {
-			continue
-		}
-		f, rank, ok := parseClause(clause)
-		if !ok {
-			return nil, plugin.Errorf(plugin.InvalidArgument, "%s: clause %.80q is not name[rank]=action(argument)@n, "+
-				"with the action exit, stop, delay(TIME) or corrupt(BYTES)", Variable, clause)
-		}
-		if rank == "" || rank == os.Getenv("SHUNT_RANK") {
-			faults = append(faults, f)
+// parse returns the clauses that hold in this rank by the names of their places, and the error in the text.
+func parse(text string) (clauses map[string]*clause, err error) {
+	clauses = map[string]*clause{}
+	for _, c := range strings.FieldsFunc(text, func(r rune) bool { return r == ';' || r == ' ' }) {
+		m := regexp.MustCompile(grammar).FindStringSubmatch(c)
+		if m == nil || !slices.ContainsFunc(Points, func(p *Point) bool { return p.Name == m[1] }) {
+			err = plugin.Errorf(plugin.InvalidArgument, "%s: clause %.80q must be name[rank]=action@n, with a name of shunt "+
+				"doctor --failpoints and the action exit, stop, delay(TIME) or corrupt(BYTES)", Variable, c)
+		} else if m[2] == "" || m[2] == os.Getenv("SHUNT_RANK") {
+			clauses[m[1]] = &clause{text: c, action: m[3], at: m[4]}
 		}
 	}
-	return faults, nil
-}
-
-func parseClause(clause string) (f *fault, rank string, ok bool) {
-	grammar := regexp.MustCompile(`^([\w.]+)(?:\[(\d+)\])?=(exit|stop|delay|corrupt)(?:\((\w+)\))?(?:@([1-9]\d*))?$`)
-	m := grammar.FindStringSubmatch(clause)
-	if m == nil {
-		return nil, "", false
-	}
-	f = &fault{clause: clause, name: m[1], action: m[3], bytes: 1}
-	var errs [3]error
-	if f.action == "delay" {
-		f.delay, errs[0] = time.ParseDuration(m[4])
-	} else if m[4] != "" {
-		f.bytes, errs[1] = strconv.ParseInt(m[4], 10, 32)
-	}
-	if m[5] != "" {
-		f.at, errs[2] = strconv.ParseInt(m[5], 10, 64)
-	}
-	return f, m[2], errors.Join(errs[:]...) == nil
+	return clauses, err
 }

@@ -67,29 +67,32 @@ func TestArmRestores(t *testing.T) {
 }
 
 func TestArmRejects(t *testing.T) {
-	for _, clause := range []string{
-		"a", "=exit", "a=", "a=pnaic", "a=exit(4", "a=exit(x)", "a=delay", "a=delay(2)", "a=corrupt(x)", "a=corrupt(-1)",
-		"a=exit@0", "a=exit@x", "a=exit@2+", "a[x]=exit", "a[1=exit", strings.Repeat("x", 1<<17),
+	for _, rest := range []string{
+		"", "=", "=pnaic", "=exit(4", "=exit(x)", "=exit(4)", "=delay", "=delay(2)", "=corrupt(x)", "=corrupt(-1)", "=exit@0",
+		"=exit@x", "=exit@2+", "[x]=exit", "[1=exit", "=" + strings.Repeat("x", 1<<17),
 	} {
-		_, err := Arm("failpoint.test=exit; " + clause)
-		require.ErrorIs(t, err, plugin.InvalidArgument, "%.40q", clause)
-		require.ErrorContains(t, err, "is not name[rank]=action(argument)@n")
+		_, err := Arm("failpoint.test=exit; failpoint.test" + rest)
+		require.ErrorIs(t, err, plugin.InvalidArgument, "%.40q", rest)
+		require.ErrorContains(t, err, "must be name[rank]=action@n")
 		require.Less(t, len(err.Error()), 400)
 		place.Hit() // a text with an error switches nothing on
 	}
-	_, err := Arm("failpoint.test=exit;nowhere=exit")
-	require.EqualError(t, err, `SHUNT_FAILPOINTS: this program has no failpoint "nowhere"`)
+	_, err := Arm("failpoint.test=exit;=exit")
+	require.Error(t, err)
+	_, err = Arm("failpoint.test=exit;nowhere=exit")
+	require.ErrorContains(t, err, `SHUNT_FAILPOINTS: clause "nowhere=exit" must be name[rank]=action@n, with a name of`)
 	place.Hit()
 }
 
 func TestEnvironment(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                             "hit 1\nhit 2\nhit 3\n",
-		"failpoint.test=exit@3":        "hit 1\nhit 2\nsignal: killed",
-		"failpoint.test[1]=exit@2":     "hit 1\nsignal: killed",
-		"failpoint.test[2]=exit":       "hit 1\nhit 2\nhit 3\n",
-		"nowhere=stop; failpoint.test": "hit 1\nhit 2\nhit 3\nSHUNT_FAILPOINTS: clause \"failpoint.test\" is not ",
-		"nowhere=stop":                 "hit 1\nhit 2\nhit 3\nSHUNT_FAILPOINTS: this program has no failpoint \"nowhere\"\n",
+		"":                                   "hit 1\nhit 2\nhit 3\n",
+		"failpoint.test=exit@3":              "hit 1\nhit 2\nsignal: killed",
+		"failpoint.test[1]=exit@2":           "hit 1\nsignal: killed",
+		"failpoint.test[2]=exit":             "hit 1\nhit 2\nhit 3\n",
+		"nowhere=stop; failpoint.test":       "hit 1\nhit 2\nhit 3\nSHUNT_FAILPOINTS: clause \"failpoint.test\" must be ",
+		"nowhere=stop":                       "hit 1\nhit 2\nhit 3\nSHUNT_FAILPOINTS: clause \"nowhere=stop\" must be ",
+		"failpoint.test=exit@2;nowhere=stop": "hit 1\nsignal: killed",
 	} {
 		output, err := child(text).Output()
 		if err != nil {
