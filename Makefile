@@ -196,6 +196,7 @@ generate: proto notices ## write every generated file
 	$(GO) run ./internal/gendocs
 	$(GO) run ./internal/gennccl
 	$(GO) run ./internal/gencosts
+	$(GO) run ./internal/genpeers
 
 .PHONY: notices
 notices: ## write THIRD_PARTY_NOTICES, the licenses of what is linked
@@ -206,12 +207,13 @@ proto: deps-proto ## write the Go code of plugin/proto
 	sh scripts/proto.sh
 
 GENERATED := plugin/tables_gen.go plugin/shunt_tables.h python/shunt/_tables.py plugin/proto docs/options.md \
-  docs/transport-author.md THIRD_PARTY_NOTICES capi/nccl host/selector/builtin.json
+  docs/transport-author.md docs/benchmarks.md THIRD_PARTY_NOTICES capi/nccl host/selector/builtin.json
 
 .PHONY: generate-check
-generate-check: generate ## fail when a generated file is not what the generators write
+generate-check: generate ## fail when a generated file, or the table of bench/plot.py, is not what its source gives
 	@changed=$$(git status --porcelain -- $(GENERATED)); if [ -n "$$changed" ]; then \
 	echo "generated files differ (commit what make generate wrote):"; echo "$$changed"; exit 1; fi
+	$(PYTHON) bench/plot.py --check
 
 .PHONY: images-check
 images-check: python-deps ## fail when the images of kernels are not what the compiler makes of their sources
@@ -252,9 +254,10 @@ bench: ## every collective over 4 ranks, 8 B to 64 MiB, checked
 	$(GO) run ./cmd/shunt bench
 
 .PHONY: bench-peers
-bench-peers: deps-mpi ## against Open MPI in one run; rewrites the table of docs/benchmarks.md
+bench-peers: deps-mpi ## against Open MPI in one run: bench/data/open_mpi.json and the tables of docs/benchmarks.md
 	$(GO) build -o $(BIN)/ ./cmd/shunt
-	$(BIN)/shunt bench-peers --rounds 7 --write docs/benchmarks.md
+	$(BIN)/shunt bench-peers --rounds 7 --write bench/data/open_mpi.json
+	$(GO) run ./internal/genpeers
 
 # Where there is no GPU these build only: build/device holds all that a machine
 # with GPUs needs, and DEVICE_STEPS are what its run.sh is asked for. Its session.sh

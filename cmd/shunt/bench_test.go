@@ -14,6 +14,7 @@ import (
 
 	"github.com/shunt-ccl/shunt/internal/builttest"
 	"github.com/shunt-ccl/shunt/internal/failpoint"
+	"github.com/shunt-ccl/shunt/internal/peertable"
 )
 
 func TestBench(t *testing.T) {
@@ -140,18 +141,17 @@ func TestBenchReportsDeath(t *testing.T) {
 }
 
 func TestBenchPeersOfCarriers(t *testing.T) {
-	page := filepath.Join(t.TempDir(), "page.md")
-	require.NoError(t, os.WriteFile(page, []byte("before\n<!-- bench-peers:begin -->\nold\n<!-- bench-peers:end -->\nafter\n"), 0o600))
+	data := filepath.Join(t.TempDir(), "data.json")
 	stdout, stderr, code := shunt(t, "bench-peers", "-n", "2", "--against", "builtin:shm", "--collective", "all_reduce",
-		"--max", "64", "--budget", "1ms", "--rounds", "1", "--write", page)
+		"--max", "64", "--budget", "1ms", "--rounds", "1", "--write", data)
 	require.Zero(t, code, stderr)
 	require.Contains(t, stdout, "| bytes | all_reduce |\n")
 	require.Contains(t, stdout, "| geometric mean | **1.00** |\n")
-	text, err := os.ReadFile(page)
+	results, err := peertable.Read(data)
 	require.NoError(t, err)
-	require.True(t, strings.HasPrefix(string(text), "before\n<!-- bench-peers:begin -->\nMeasured on "), string(text))
-	require.True(t, strings.HasSuffix(string(text), "<!-- bench-peers:end -->\nafter\n"))
-	require.NotContains(t, string(text), "old")
+	require.NotEmpty(t, results.Machine)
+	require.Len(t, results.Rows, 3)
+	require.Equal(t, map[string]float64{"builtin:shm": 1}, results.Rows[1].Ratio)
 	_, stderr, code = shunt(t, "bench-peers", "-n", "2", "--against", "builtin:shm", "--collective", "all_reduce", "--min",
 		"8", "--max", "8", "--budget", "1ms", "--rounds", "1", "--require", "1000")
 	require.Equal(t, exitWrong, code)

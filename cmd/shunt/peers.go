@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"os/exec"
@@ -20,7 +19,7 @@ import (
 	"github.com/shunt-ccl/shunt/bench/peers"
 	"github.com/shunt-ccl/shunt/cmd/shunt/internal/bench"
 	"github.com/shunt-ccl/shunt/cmd/shunt/internal/launch"
-	"github.com/shunt-ccl/shunt/host/selector"
+	"github.com/shunt-ccl/shunt/internal/peertable"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -56,6 +55,9 @@ needs mpicc and mpirun, or a transport as SHUNT_TRANSPORTS names it.`,
 					return usage("Open MPI is not measured for %q; it is for %s", name, strings.Join(peerCollectives, ", "))
 				}
 			}
+			slices.SortFunc(collectives, func(a, b string) int {
+				return slices.Index(bench.Names(), a) - slices.Index(bench.Names(), b)
+			})
 			if rounds < 1 {
 				return usage("--rounds is %d, want 1 or more", rounds)
 			}
@@ -96,7 +98,7 @@ needs mpicc and mpirun, or a transport as SHUNT_TRANSPORTS names it.`,
 	f.DurationVar(&budget, "budget", budget, "time spent on timing each row")
 	f.StringVar(&reference, "transport", reference, "what is compared")
 	f.StringSliceVar(&against, "against", against, "with what: openmpi, or transports")
-	f.StringVar(&write, "write", "", "put the tables between the markers of this Markdown file")
+	f.StringVar(&write, "write", "", "write the results to this JSON file too, as bench/data has them")
 	f.Float64Var(&atLeast, "require", 0, "exit with status 1 when a ratio is below this")
 	return c
 }
@@ -209,100 +211,38 @@ func parseMPI(output []byte) (map[int64]float64, error) {
 // reportPeers prints the comparison and writes it where it is wanted.
 func reportPeers(c *cobra.Command, list []bench.Comparison, reference string, against []string, path string,
 	atLeast float64) error {
+	results := peertable.Results{Machine: cpuModel(), CPUs: runtime.NumCPU(), Reference: reference, Against: against}
+	slower := 0
+	for _, row := range list {
+		ratios := map[string]float64{}
+		for _, other := range against {
+			ratio := row.Ratio(other, reference)
+			if ratio < atLeast {
+				slower++
+			}
+			if !math.IsNaN(ratio) {
+				ratios[other] = ratio
+			}
+		}
+		results.Rows = append(results.Rows, peertable.Row{World: row.World, Collective: row.Collective, Bytes: row.Bytes,
+			Microseconds: row.Microseconds, Ratio: ratios})
+	}
 	if wantsJSON(c) {
 		if err := printJSON(c, list); err != nil {
 			return err
 		}
 	} else {
-		writePeers(c.OutOrStdout(), list, reference, against)
+		results.Tables(c.OutOrStdout())
 	}
 	if path != "" {
-		var page bytes.Buffer
-		fmt.Fprintf(&page, "Measured on %s with %d CPUs.\n\n", cpuModel(), runtime.NumCPU())
-		writePeers(&page, list, reference, against)
-		if err := replaceBetween(path, "bench-peers", page.Bytes()); err != nil {
-			return classify(err)
-		}
-	}
-	slower := 0
-	for i := range list {
-		for _, other := range against {
-			if list[i].Ratio(other, reference) < atLeast {
-				slower++
-			}
+		if err := results.Write(path); err != nil {
+			return classify(plugin.Errorf(plugin.System, "%w", err))
 		}
 	}
 	if slower > 0 {
 		return &exitError{exitWrong, fmt.Errorf("%d ratios are below %g", slower, atLeast)}
 	}
 	return nil
-}
-
-// writePeers writes Markdown tables, one for each world and other contender:
-// sizes down, collectives across; a cell is the ratio and both times.
-func writePeers(w io.Writer, list []bench.Comparison, reference string, against []string) {
-	var worlds []int
-	var collectives []string
-	var sizes []int64
-	for _, c := range list {
-		worlds, collectives, sizes = append(worlds, c.World), append(collectives, c.Collective), append(sizes, c.Bytes)
-	}
-	slices.Sort(worlds)
-	slices.Sort(sizes)
-	worlds, sizes = slices.Compact(worlds), slices.Compact(sizes)
-	slices.SortFunc(collectives, func(a, b string) int {
-		return slices.Index(bench.Names(), a) - slices.Index(bench.Names(), b)
-	})
-	collectives = slices.Compact(collectives)
-	for _, world := range worlds {
-		for _, other := range against {
-			fmt.Fprintf(w, "%d ranks, %s over %s: ratio of times (µs: %s / %s); above 1 %s is faster\n\n", world, other,
-				reference, other, reference, reference)
-			fmt.Fprintf(w, "| bytes | %s |\n|---:|%s\n", strings.Join(collectives, " | "),
-				strings.Repeat("---:|", len(collectives)))
-			ratios := map[string][]float64{}
-			for _, size := range sizes {
-				cells, measured := []string{selector.FormatSize(size)}, false
-				for _, collective := range collectives {
-					i := slices.IndexFunc(list, func(c bench.Comparison) bool {
-						return c.World == world && c.Collective == collective && c.Bytes == size
-					})
-					if i < 0 || math.IsNaN(list[i].Ratio(other, reference)) {
-						cells = append(cells, "")
-						continue
-					}
-					measured = true
-					r := list[i].Ratio(other, reference)
-					ratios[collective] = append(ratios[collective], r)
-					cells = append(cells, fmt.Sprintf("%.2f (%s / %s)", r, threeDigits(list[i].Microseconds[other]),
-						threeDigits(list[i].Microseconds[reference])))
-				}
-				if measured {
-					fmt.Fprintf(w, "| %s |\n", strings.Join(cells, " | "))
-				}
-			}
-			fmt.Fprint(w, "| geometric mean |")
-			for _, collective := range collectives {
-				fmt.Fprintf(w, " **%.2f** |", bench.GeometricMean(ratios[collective]))
-			}
-			fmt.Fprint(w, "\n| lowest |")
-			for _, collective := range collectives {
-				fmt.Fprintf(w, " %.2f |", slices.Min(append(ratios[collective], math.Inf(1))))
-			}
-			fmt.Fprint(w, "\n\n")
-		}
-	}
-}
-
-// threeDigits returns a time with three significant digits.
-func threeDigits(us float64) string {
-	switch {
-	case us < 10:
-		return strconv.FormatFloat(us, 'f', 2, 64)
-	case us < 100:
-		return strconv.FormatFloat(us, 'f', 1, 64)
-	}
-	return strconv.FormatFloat(us, 'f', 0, 64)
 }
 
 // cpuModel returns the kernel's name of the processor.
@@ -316,23 +256,4 @@ func cpuModel() string {
 		}
 	}
 	return "an unnamed " + runtime.GOARCH + " processor"
-}
-
-// replaceBetween replaces what stands between <!-- name:begin --> and
-// <!-- name:end --> in a file.
-func replaceBetween(path, name string, text []byte) error {
-	old, err := os.ReadFile(path)
-	if err != nil {
-		return plugin.Errorf(plugin.System, "%w", err)
-	}
-	begin, end := []byte("<!-- "+name+":begin -->\n"), []byte("<!-- "+name+":end -->")
-	i, j := bytes.Index(old, begin), bytes.Index(old, end)
-	if i < 0 || j < i {
-		return plugin.Errorf(plugin.InvalidArgument, "%s has no markers %s … %s", path, bytes.TrimSpace(begin), end)
-	}
-	page := slices.Concat(old[:i+len(begin)], text, old[j:])
-	if err := os.WriteFile(path, page, 0o644); err != nil {
-		return plugin.Errorf(plugin.System, "%w", err)
-	}
-	return nil
 }
