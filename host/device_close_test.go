@@ -140,7 +140,7 @@ func TestDeviceFailuresOfAClosedCommunicator(t *testing.T) {
 			} else {
 				require.NoError(t, errs[0])
 			}
-			require.Contains(t, told, "rank 0 closed the communicator while an operation was running, which had no answer from "+
+			require.Contains(t, told, "rank 0 closed the communicator while an operation was running, which got no response from "+
 				"peer rank 1 (pid ")
 		})
 	}

@@ -164,7 +164,7 @@ func late(t *testing.T, timeout time.Duration, meanwhile func(r *rank)) []error 
 func TestDeferredMemoryOfAPeerThatIsLate(t *testing.T) {
 	for rank, err := range late(t, 1500*time.Millisecond, func(*rank) {}) {
 		require.ErrorIs(t, err, plugin.Timeout, "rank %d", rank)
-		require.ErrorContains(t, err, "(region 3 of rank 2): rank 0 had no answer from peer rank 2 (pid ", "rank %d", rank)
+		require.ErrorContains(t, err, "(region 3 of rank 2): rank 0 got no response from peer rank 2 (pid ", "rank %d", rank)
 		require.ErrorContains(t, err, "for 1.5s while its process was making the memory; cudaFree there ", "rank %d", rank)
 		require.ErrorContains(t, err, "; that rank called ", "rank %d", rank)
 		var e *plugin.Error

@@ -62,7 +62,7 @@ func TestDeviceTimeoutNamesTheAbsentRank(t *testing.T) {
 		})
 	for rank, err := range errs {
 		require.ErrorIs(t, err, plugin.Timeout, "rank %d", rank)
-		require.ErrorContains(t, err, "no answer from peer rank 2", "rank %d", rank)
+		require.ErrorContains(t, err, "no response from peer rank 2", "rank %d", rank)
 		require.ErrorContains(t, err, "rank 2 is in the same process, where cudaFree", "rank %d", rank)
 		require.Regexp(t, `rank 2 has not called all_reduce #2, in which rank [01] runs cudaipc/\w+, kernel \w+ \(step \d+ of track 0\)`, err.Error(), "rank %d", rank)
 	}
@@ -215,7 +215,7 @@ func TestDeviceFaultIsTheNextCallsError(t *testing.T) {
 			})
 			for rank, err := range errs {
 				require.ErrorIs(t, err, plugin.Timeout, "rank %d", rank)
-				require.ErrorContains(t, err, "no answer from peer rank 1", "rank %d", rank)
+				require.ErrorContains(t, err, "no response from peer rank 1", "rank %d", rank)
 				require.NotContains(t, err.Error(), "before the next call")
 			}
 		})

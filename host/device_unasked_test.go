@@ -52,6 +52,6 @@ func TestDeviceFaultIsKnownWithoutACall(t *testing.T) {
 	})
 	for rank, err := range errs {
 		require.ErrorIs(t, err, plugin.Timeout, "rank %d", rank)
-		require.ErrorContains(t, err, "no answer from peer rank 2", "rank %d", rank)
+		require.ErrorContains(t, err, "no response from peer rank 2", "rank %d", rank)
 	}
 }

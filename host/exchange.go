@@ -7,7 +7,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// MaxExchange is how many bytes all ranks together give to an Exchange.
+// MaxExchange is the limit on the bytes that all ranks together give to an Exchange.
 const MaxExchange = 4 << 20
 
 // Exchange returns the bytes that every rank gave, in rank order. They travel between the hosts, over the connections

@@ -157,7 +157,7 @@ func TestRankThatStaysAwayFromNccl(t *testing.T) {
 	})
 	for rank, err := range errs {
 		require.ErrorIs(t, err, plugin.Timeout, "rank %d", rank)
-		assert.Contains(t, err.Error(), "had no answer from peer rank 1")
+		assert.Contains(t, err.Error(), "got no response from peer rank 1")
 	}
 	assert.Contains(t, errs[0].Error()+errs[2].Error(),
 		"rank 1 has not called all_reduce #2, in which rank ")

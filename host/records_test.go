@@ -77,7 +77,7 @@ func TestFailedCommunicatorsLeaveTheirRecords(t *testing.T) {
 			require.ErrorContains(t, errs[rank], h.Failure)
 		}
 		require.Equal(t, want, h)
-		require.Contains(t, h.Failure, "had no answer from peer rank ")
+		require.Contains(t, h.Failure, "got no response from peer rank ")
 	}
 	require.Regexp(t, "^[0-9a-f]{32}$", job)
 }
@@ -144,7 +144,7 @@ func TestRecordsTellOfCallsThatNeverBegan(t *testing.T) {
 	}
 }
 
-// A disk that never answers keeps neither the error nor Close.
+// A disk that never returns keeps neither the error nor Close.
 func TestSlowDisksDelayNobody(t *testing.T) {
 	dir := recordsDir(t)
 	begun, answered := [2]chan struct{}{make(chan struct{}), make(chan struct{})}, make(chan struct{})

@@ -129,7 +129,7 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-// Whatever is asked, the answer is a valid plan or an error, and Plan knows
+// Whatever is asked, the result is a valid plan or an error, and Plan knows
 // exactly the names that Supports gives.
 func FuzzPlan(f *testing.F) {
 	f.Add(uint32(0), uint32(7), uint32(0), 2, uint32(0), 0, "generic/put_one_shot", uint32(0), int64(1<<20))

@@ -193,11 +193,11 @@ func (st *store) contribute(m *member, msg *message) error {
 	me := g.index[m.who.Rank]
 	c := g.pending[msg.Tag]
 	if g.failed != nil && (c == nil || c.have[me]) && msg.Op != opSurvivors {
-		g.answer(m.who.Rank, msg.Tag, 0, g.failed)
+		g.reply(m.who.Rank, msg.Tag, 0, g.failed)
 		return nil
 	}
 	if c != nil && c.have[me] && c.err != nil { // it tries again what others are still to hear the end of
-		g.answer(m.who.Rank, msg.Tag, c.seq, c.err)
+		g.reply(m.who.Rank, msg.Tag, c.seq, c.err)
 		return nil
 	}
 	if c == nil {
@@ -236,7 +236,7 @@ func (st *store) contribute(m *member, msg *message) error {
 			purposeOf(msg.Tag, g.key), me, other), me)
 	}
 	if c.err != nil {
-		g.answer(m.who.Rank, msg.Tag, c.seq, c.err)
+		g.reply(m.who.Rank, msg.Tag, c.seq, c.err)
 	}
 	g.complete(msg.Tag, c)
 	return nil
@@ -264,12 +264,12 @@ func (g *storeGroup) complete(tag string, c *collective) {
 		return
 	}
 	if c.kind == opSurvivors && c.err == nil && !g.here(c) {
-		return // until they answer, or are lost
+		return // until they reply, or are lost
 	}
 	delete(g.pending, tag)
 	defer g.drop(c)
 	if c.err != nil {
-		return // all ranks have their answer
+		return // all ranks have their reply
 	}
 	var payload []byte
 	switch c.kind {
@@ -314,7 +314,7 @@ func (g *storeGroup) here(c *collective) bool {
 	}
 	for i, rank := range g.ranks {
 		m := g.store.members[rank]
-		if c.have[i] && m.state == Alive && (m.suspicion != nil || (!m.gone && !m.answered(c.round))) {
+		if c.have[i] && m.state == Alive && (m.suspicion != nil || (!m.gone && !m.replied(c.round))) {
 			return false
 		}
 	}
@@ -329,8 +329,8 @@ func (g *storeGroup) recount() {
 	}
 }
 
-// answer tells a rank that a collective has failed, and its number; 0 if the group has failed.
-func (g *storeGroup) answer(rank int, tag string, seq uint64, err *plugin.Error) {
+// reply tells a rank that a collective has failed, and its number; 0 if the group has failed.
+func (g *storeGroup) reply(rank int, tag string, seq uint64, err *plugin.Error) {
 	g.tell(rank, &message{Kind: msgResult, Tag: tag, Seq: seq, Err: err})
 }
 
@@ -351,7 +351,7 @@ func (g *storeGroup) failOne(tag string, c *collective, err *plugin.Error, excep
 	c.err, c.seq = err, g.seq
 	for i, rank := range g.ranks {
 		if c.have[i] && i != except {
-			g.answer(rank, tag, c.seq, err)
+			g.reply(rank, tag, c.seq, err)
 		}
 	}
 	g.drop(c)
@@ -377,7 +377,7 @@ func (g *storeGroup) fail(err *plugin.Error) {
 		}
 		if c.err == nil {
 			g.failOne(tag, c, g.failed, -1)
-			delete(g.pending, tag) // late ranks are answered by g.failed, those of a collective that failed before by its error
+			delete(g.pending, tag) // late ranks receive g.failed, those of a collective that failed before by its error
 		}
 	}
 	g.recount()
@@ -392,7 +392,7 @@ func (st *store) cancel(m *member, msg *message) error {
 	}
 	c := g.pending[msg.Tag]
 	if c == nil || !c.have[g.index[m.who.Rank]] || c.err != nil {
-		return nil // it has been answered meanwhile
+		return nil // its reply has been sent meanwhile
 	}
 	var missing []int
 	for i, rank := range g.ranks {

@@ -42,7 +42,7 @@ func (c *company) tell(command string, ranks ...int) {
 	}
 }
 
-// all gives a command to ranks, each of which must answer so within two seconds.
+// all gives a command to ranks, each of which must reply so within two seconds.
 func (c *company) all(want, command string, ranks ...int) {
 	c.t.Helper()
 	c.within(2*time.Second, want, command, ranks...)

@@ -94,7 +94,7 @@ func TestGivingUpWhileTheStoreIsSilent(t *testing.T) {
 		text   string
 	}{
 		"its time is up": {func(g *Group) {
-			wants(t, 1, g.Barrier(timeIsUp(t), "b"), plugin.Timeout, "the store does not answer either")
+			wants(t, 1, g.Barrier(timeIsUp(t), "b"), plugin.Timeout, "the store does not respond either")
 		}, plugin.Timeout, "rank 0 waited"},
 		"its time is up and it closes": {func(g *Group) {
 			_ = g.Barrier(timeIsUp(t), "b")

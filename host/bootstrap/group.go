@@ -148,7 +148,7 @@ func (g *Group) Agree(ctx context.Context, tag string, mine error) error {
 		return err
 	}
 	if agreed == nil {
-		return plugin.Errorf(plugin.Protocol, "agreement %q on rank %d: the answer is empty", tag, g.rank)
+		return plugin.Errorf(plugin.Protocol, "agreement %q on rank %d: the reply is empty", tag, g.rank)
 	}
 	if agreed.Rank == g.rank {
 		agreed.Cause = mine // errors.Is and errors.As see it on the rank where it began
@@ -275,7 +275,7 @@ func (g *Group) Close() error {
 		for k, w := range s.waiters {
 			if k.group == g.id {
 				delete(s.waiters, k)
-				w.answer <- &message{Err: g.closedError()}
+				w.reply <- &message{Err: g.closedError()}
 			}
 		}
 		if s.standby != nil {

@@ -29,7 +29,7 @@ const (
 	nonceBytes       = 16
 	proofBytes       = 32
 	greetingBytes    = 4 + 2 + 2 + 16 + 16 + nonceBytes
-	answerBytes      = 4 + 2 + 2 + nonceBytes + proofBytes
+	replyBytes       = 4 + 2 + 2 + nonceBytes + proofBytes
 	handshakeTimeout = 5 * time.Second
 )
 
@@ -84,7 +84,7 @@ func encodeOtherSecret() []byte {
 	return w.B
 }
 
-func encodeAnswer(s secret, c, n nonce) []byte {
+func encodeReply(s secret, c, n nonce) []byte {
 	w := wire.Writer{B: append([]byte(nil), wireMagic[:]...)}
 	w.U16(wireVersion)
 	w.U16(0)
@@ -92,7 +92,7 @@ func encodeAnswer(s secret, c, n nonce) []byte {
 	return w.B
 }
 
-func decodeAnswer(b []byte, s secret, c nonce) (n nonce, err error) {
+func decodeReply(b []byte, s secret, c nonce) (n nonce, err error) {
 	r := wire.NewReader(b)
 	verdict := readVersion(r)
 	r.Fixed(n[:])
@@ -126,11 +126,11 @@ func greet(conn net.Conn, s secret, name storeID, deadline time.Time) (*frameCon
 		return nil, err
 	}
 	r := bufio.NewReader(conn)
-	answer := make([]byte, answerBytes)
-	if _, err := io.ReadFull(r, answer); err != nil {
+	reply := make([]byte, replyBytes)
+	if _, err := io.ReadFull(r, reply); err != nil {
 		return nil, err
 	}
-	n, err := decodeAnswer(answer, s, c)
+	n, err := decodeReply(reply, s, c)
 	if err != nil {
 		return nil, err
 	}
@@ -179,7 +179,7 @@ func admit(conn net.Conn, find func(storeID) door) (*frameConn, door, *message, 
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	if _, err := conn.Write(encodeAnswer(d.key(), c, n)); err != nil {
+	if _, err := conn.Write(encodeReply(d.key(), c, n)); err != nil {
 		return nil, nil, nil, err
 	}
 	var proof [proofBytes]byte

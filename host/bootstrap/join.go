@@ -346,23 +346,23 @@ func (j *joiner) enter(ctx context.Context, conn net.Conn) (*Session, error) {
 		}
 	})
 	defer stop()
-	answer, err := j.wait(f, deadline)
+	reply, err := j.wait(f, deadline)
 	if err != nil {
 		conn.Close()
 		return nil, err
 	}
-	if answer.Kind == msgRefuse {
+	if reply.Kind == msgRefuse {
 		conn.Close()
-		if answer.Retry && !j.meeting.once {
-			return nil, plugin.Errorf(plugin.Protocol, "%w", answer.Err)
+		if reply.Retry && !j.meeting.once {
+			return nil, plugin.Errorf(plugin.Protocol, "%w", reply.Err)
 		}
-		return nil, answer.Err
+		return nil, reply.Err
 	}
-	if len(answer.Members) != c.World {
+	if len(reply.Members) != c.World {
 		conn.Close()
-		return nil, plugin.Errorf(plugin.Internal, "join: the store welcomed %d ranks, want %d", len(answer.Members), c.World)
+		return nil, plugin.Errorf(plugin.Internal, "join: the store welcomed %d ranks, want %d", len(reply.Members), c.World)
 	}
-	return newSession(f, answer, c.Rank, j.root, j.hub, j.meeting.secret, c.Timeout, c.Logger), nil
+	return newSession(f, reply, c.Rank, j.root, j.hub, j.meeting.secret, c.Timeout, c.Logger), nil
 }
 
 // admitted is called when the store has taken this rank in.

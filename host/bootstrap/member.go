@@ -35,7 +35,7 @@ type member struct {
 	// suspicion is the reason why the rank counts as lost, until the store has decided
 	// that the others go on without it
 	suspicion *plugin.Error
-	round     uint64 // the latest that the rank has answered
+	round     uint64 // the latest that the rank has replied to
 	held      int    // bytes of its data in collectives that are not complete
 	again     int    // bytes that it has said again
 	groups    map[uint32]*storeGroup

@@ -76,7 +76,7 @@ type Member struct {
 	Host string // name, for messages
 }
 
-// MaxTold is how many bytes a rank tells at once.
+// MaxTold is the largest message of a rank to its peers, in bytes.
 const MaxTold = 4096
 
 // Limits of what a frame may carry.

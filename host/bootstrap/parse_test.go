@@ -266,12 +266,12 @@ func FuzzFrame(f *testing.F) {
 func FuzzHandshake(f *testing.F) {
 	s := sampleID().secret
 	f.Add(encodeGreeting(s.id(), storeID{}, nonce{1}))
-	f.Add(encodeAnswer(s, nonce{1}, nonce{2}))
+	f.Add(encodeReply(s, nonce{1}, nonce{2}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if id, name, n, err := decodeGreeting(b); err == nil && !bytes.Equal(encodeGreeting(id, name, n)[8:], b[8:]) {
 			t.Fatalf("%x", b)
 		}
-		if n, err := decodeAnswer(b, s, nonce{1}); err == nil && !bytes.Equal(encodeAnswer(s, nonce{1}, n)[8:], b[8:]) {
+		if n, err := decodeReply(b, s, nonce{1}); err == nil && !bytes.Equal(encodeReply(s, nonce{1}, n)[8:], b[8:]) {
 			t.Fatalf("%x", b)
 		}
 	})

@@ -96,11 +96,11 @@ func commands(s *Session) int {
 		words := strings.Fields(in.Text())
 		ctx := context.Background()
 		var err error
-		answer := "done"
+		reply := "done"
 		switch words[0] {
 		case "failure":
 			f := <-s.Failures()
-			answer = fmt.Sprint(f.Rank, f.PID, f.Err.Code)
+			reply = fmt.Sprint(f.Rank, f.PID, f.Err.Code)
 		case "group": // key, ranks
 			var ranks []int
 			for _, w := range words[2:] {
@@ -109,7 +109,7 @@ func commands(s *Session) int {
 				ranks = append(ranks, rank)
 			}
 			groups[words[1]], err = s.Group(words[1], ranks)
-		case "begin": // group, tag: the answer comes with the next line of stdin
+		case "begin": // group, tag: the reply comes with the next line of stdin
 			result := make(chan error, 1)
 			go func() { result <- groups[words[1]].Barrier(ctx, words[2]) }()
 			for s.waiting() == 0 {
@@ -123,14 +123,14 @@ func commands(s *Session) int {
 		case "survivors":
 			var ranks []int
 			ranks, err = groups[words[1]].Survivors(ctx, words[2])
-			answer = fmt.Sprint(ranks)
+			reply = fmt.Sprint(ranks)
 		case "shut":
 			err = groups[words[1]].Close()
 		}
 		if err != nil {
-			answer = plugin.CodeOf(err).String() + " " + err.Error()
+			reply = plugin.CodeOf(err).String() + " " + err.Error()
 		}
-		fmt.Println(answer)
+		fmt.Println(reply)
 	}
 	if err := s.Close(); err != nil {
 		fmt.Println(err)

@@ -63,21 +63,21 @@ func (st *store) census() []whereabouts {
 	return list
 }
 
-// confirmed returns a census without the ranks that have not answered since a round
+// confirmed returns a census without the ranks that have not responded since a round
 // of questions: they may have another store by now. The caller holds mu.
 func (st *store) confirmed(ranks []whereabouts, round uint64) []whereabouts {
 	ranks = slices.Clone(ranks)
 	for rank, m := range st.members {
-		if ranks[rank] == present && !m.answered(round) {
+		if ranks[rank] == present && !m.replied(round) {
 			ranks[rank] = unaccounted
 		}
 	}
 	return ranks
 }
 
-// answered reports whether a rank has been here since a round of questions. The
+// replied reports whether a rank has been here since a round of questions. The
 // caller holds the store's mu.
-func (m *member) answered(round uint64) bool { return m.inProcess || m.round >= round }
+func (m *member) replied(round uint64) bool { return m.inProcess || m.round >= round }
 
 // question asks all ranks whether they are here. The caller holds mu.
 func (st *store) question() uint64 {
@@ -220,7 +220,7 @@ func (s *Session) canvass(ctx context.Context) (dead *plugin.Error, elsewhere []
 	for {
 		began := time.Now()
 		dead, elsewhere = s.canvassOnce(ctx)
-		// A rank that was stopped meanwhile has not waited for the answers: it asks again.
+		// A rank that was stopped meanwhile has not waited for the replies: it asks again.
 		if dead != nil || ctx.Err() != nil || time.Since(began) < 2*askTime {
 			return dead, elsewhere
 		}
@@ -238,15 +238,15 @@ func (s *Session) canvassOnce(ctx context.Context) (dead *plugin.Error, elsewher
 			continue
 		}
 		asking.Go(func() {
-			answer := s.ask(ctx, rank, c.standby)
+			reply := s.ask(ctx, rank, c.standby)
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
-			case answer == nil:
-			case answer.retry:
+			case reply == nil:
+			case reply.retry:
 				elsewhere = append(elsewhere, rank)
 			case dead == nil:
-				dead = answer.reason
+				dead = reply.reason
 				cancel()
 			}
 		})
@@ -256,13 +256,13 @@ func (s *Session) canvassOnce(ctx context.Context) (dead *plugin.Error, elsewher
 }
 
 // ask asks one rank; nil if it does not reply, or knows nothing.
-func (s *Session) ask(ctx context.Context, rank int, places []place) (answer *refused) {
+func (s *Session) ask(ctx context.Context, rank int, places []place) (reply *refused) {
 	_ = reach(ctx, places, askTime, func(conn net.Conn) (bool, error) {
 		stop := context.AfterFunc(ctx, func() { conn.Close() })
 		_, _, err := s.introduceAgain(conn, s.secret.successor(s.job, rank), true)
 		stop()
 		conn.Close()
-		return err == nil || errors.As(err, &answer), err
+		return err == nil || errors.As(err, &reply), err
 	}) // what does not reply says nothing
-	return answer
+	return reply
 }

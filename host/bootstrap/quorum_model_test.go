@@ -106,7 +106,7 @@ func (m model) steps(s modelState, emit func(what event, next modelState)) {
 					next.role[a] = over
 					emit(event{"store %d folds", [2]int{a}}, next)
 				} else {
-					// Ranks that are stopped, or have another store, do not answer.
+					// Ranks that are stopped, or have another store, do not respond.
 					confirmed := m.census(s, a, true)
 					for r := range confirmed {
 						if confirmed[r] == present && s.life[r] != runs {

@@ -300,7 +300,7 @@ func (s *Session) result(m *message) {
 	}
 	if w := s.waiters[k]; w != nil {
 		delete(s.waiters, k)
-		w.answer <- m // capacity 1, one answer each
+		w.reply <- m // capacity 1, one reply each
 	}
 }
 

@@ -1,6 +1,6 @@
 package bootstrap
 
-// A rank's side of the collectives of groups: it sends its part and waits for the store's answer.
+// A rank's side of the collectives of groups: it sends its part and waits for the store's reply.
 
 import (
 	"context"
@@ -19,12 +19,12 @@ type waitKey struct {
 
 // waiter is a collective in progress.
 type waiter struct {
-	answer chan *message // capacity 1
+	reply  chan *message // capacity 1
 	op     message       // this rank's part
 	cancel *plugin.Error // set once this rank waits no longer
 }
 
-// call runs one collective of a group: contribute, then wait for the answer.
+// call runs one collective of a group: contribute, then wait for the reply.
 func (s *Session) call(ctx context.Context, g *Group, op opKind, root int, tag string, data []byte) ([]byte, error) {
 	if len(tag) > maxTag {
 		return nil, plugin.Errorf(plugin.InvalidArgument, "a tag has %d characters, want at most %d", len(tag), maxTag)
@@ -39,7 +39,7 @@ func (s *Session) call(ctx context.Context, g *Group, op opKind, root int, tag s
 	}
 	began := time.Now()
 	k := waitKey{g.id, tag}
-	w := &waiter{answer: make(chan *message, 1), op: message{Kind: msgOp, Group: g.id, Op: op, Root: root, Tag: tag,
+	w := &waiter{reply: make(chan *message, 1), op: message{Kind: msgOp, Group: g.id, Op: op, Root: root, Tag: tag,
 		Data: data}}
 	if err := s.begin(k, w, g); err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func purposeOf(tag, group string) string {
 	return fmt.Sprintf("the ranks of %q to %s", group, words)
 }
 
-// await waits for the answer. When the limit passes or the context is canceled first, the store is asked
+// await waits for the reply. When the limit passes or the context is canceled first, the store is asked
 // to fail the collective for everybody, and its verdict is waited for, so that
 // all ranks return the same.
 func (s *Session) await(ctx context.Context, limit time.Duration, k waitKey, w *waiter, g *Group,
@@ -95,7 +95,7 @@ func (s *Session) await(ctx context.Context, limit time.Duration, k waitKey, w *
 	over, canceled := ctx.Done(), false
 	for parts := waitParts; parts > 0 && !canceled; {
 		select {
-		case m := <-w.answer:
+		case m := <-w.reply:
 			return m
 		case <-s.ended:
 			return s.afterEnd(k, w)
@@ -116,7 +116,7 @@ func (s *Session) await(ctx context.Context, limit time.Duration, k waitKey, w *
 	timer.Reset(grace)
 	for {
 		select {
-		case m := <-w.answer:
+		case m := <-w.reply:
 			return m
 		case <-s.ended:
 			return s.afterEnd(k, w)
@@ -136,19 +136,19 @@ func (s *Session) abandon(k waitKey, w *waiter, err *plugin.Error) *message {
 	defer s.mu.Unlock()
 	delete(s.waiters, k)
 	select {
-	case m := <-w.answer: // it came with the timer
+	case m := <-w.reply: // it came with the timer
 		return m
 	default:
 	}
 	late := *err
-	late.Message += "; the store does not answer either"
+	late.Message += "; the store does not respond either"
 	if g := s.groups[k.group]; g != nil {
 		g.keep(recent{tag: k.tag, err: &late})
 	}
 	return &message{Err: &late}
 }
 
-// cancel notes and says that this rank waits no longer, unless the answer has come meanwhile.
+// cancel notes and says that this rank waits no longer, unless the reply has come meanwhile.
 func (s *Session) cancel(k waitKey, w *waiter, err *plugin.Error) {
 	s.out.Lock()
 	defer s.out.Unlock()
@@ -173,7 +173,7 @@ func (s *Session) afterEnd(k waitKey, w *waiter) *message {
 	defer s.mu.Unlock()
 	delete(s.waiters, k)
 	select {
-	case m := <-w.answer:
+	case m := <-w.reply:
 		return m
 	default:
 		return &message{Err: s.end}

@@ -151,9 +151,9 @@ func (s *standby) connect() net.Conn {
 	return connectTo(s, &s.calls)
 }
 
-// answer replies to a rank that asks whether it is still counted: that it has been
+// reply replies to a rank that asks whether it is still counted: that it has been
 // declared dead, that there is another store, or nothing.
-func (s *standby) answer(f *frameConn, msg *message, st *store, follows bool) {
+func (s *standby) reply(f *frameConn, msg *message, st *store, follows bool) {
 	rank := msg.Member.Rank
 	reason := s.fate(rank)
 	if st != nil { // which may not know yet whether it goes on; then nobody is dead to it
@@ -190,7 +190,7 @@ func (s *standby) enroll(f *frameConn, msg *message, inProcess bool) {
 		st, seeking, epoch, over, changed := s.store, s.seeking, s.epoch, s.over, s.changed
 		s.mu.Unlock()
 		if msg.Question && !over {
-			s.answer(f, msg, st, !seeking && epoch > msg.Epoch)
+			s.reply(f, msg, st, !seeking && epoch > msg.Epoch)
 			return
 		}
 		switch {

@@ -49,7 +49,7 @@ type store struct {
 	resuming *resuming // nil, except while the ranks of a lost store come over
 	proofBy  time.Time // when the store folds without proof that lost ranks have ended; zero: it may go on
 	round    uint64    // of questions to the ranks whether they are here
-	asked    uint64    // the round whose answers decide about lost ranks; 0: none is asked
+	asked    uint64    // the round whose replies decide about lost ranks; 0: none is asked
 
 	heartbeat, silence time.Duration
 }

@@ -250,7 +250,7 @@ func (s *Session) introduceAgain(conn net.Conn, key secret, question bool) (*mes
 		if err != nil {
 			return nil, nil, err
 		}
-		answer, err := decode(kind, body)
+		reply, err := decode(kind, body)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -260,9 +260,9 @@ func (s *Session) introduceAgain(conn net.Conn, key secret, question bool) (*mes
 				return nil, nil, nil
 			}
 		case msgWelcome:
-			return answer, f, nil
+			return reply, f, nil
 		case msgRefuse:
-			return nil, nil, &refused{answer.Err, answer.Retry}
+			return nil, nil, &refused{reply.Err, reply.Retry}
 		default:
 			return nil, nil, plugin.Errorf(plugin.Protocol, "message %d came, want a welcome", kind)
 		}
@@ -337,7 +337,7 @@ func (s *Session) failHopeless() {
 		for _, rank := range g.ranks {
 			if s.states[rank] == Dead {
 				delete(s.waiters, k)
-				w.answer <- &message{Err: s.reasons[rank]} // capacity 1, one answer each
+				w.reply <- &message{Err: s.reasons[rank]} // capacity 1, one reply each
 				break
 			}
 		}

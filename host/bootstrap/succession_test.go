@@ -31,7 +31,7 @@ func TestNoSecondWorldOfALateRank(t *testing.T) {
 }
 
 // A rank that was stopped while it asked the others whether they still count it asks again: it does not take
-// their silence for an answer.
+// their silence for a reply.
 func TestRankThatIsStoppedWhileItAsks(t *testing.T) {
 	c := newCompany(t, 5, meetingPlaces(t)["file"], "SHUNT_TEST_HEARTBEAT=200ms", "SHUNT_FAILPOINTS=rendezvous.canvass[1]=stop@1")
 	c.kill(0)
@@ -425,7 +425,7 @@ func TestRankThatDoesNotFindTheSuccessor(t *testing.T) {
 		t.Fatal(err)
 	}
 	if m := u.expect(f, msgRefuse); m.Retry || m.Err.Code != plugin.PeerDied || m.Err.Rank != 2 {
-		t.Errorf("a rank that was given up is answered %+v", m)
+		t.Errorf("a rank that was given up received %+v", m)
 	}
 }
 

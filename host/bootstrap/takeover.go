@@ -335,7 +335,7 @@ func (g *storeGroup) failAgain(held []heldMessage) {
 			g.failOne(f.tag, c, f.err, me)
 		}
 		if !calls(f.rank, f.tag) {
-			g.answer(f.rank, f.tag, c.seq, c.err)
+			g.reply(f.rank, f.tag, c.seq, c.err)
 		}
 	}
 	g.recount()
@@ -378,8 +378,8 @@ func (st *store) contributeAgain(m *member, msg *message) error {
 			continue
 		}
 		if r.lost {
-			g.answer(rank, msg.Tag, 0, rankError(plugin.Aborted, st.self.Rank,
-				"waiting for %s: the answer was lost with the job's store, and rank %d (pid %d) has not kept it",
+			g.reply(rank, msg.Tag, 0, rankError(plugin.Aborted, st.self.Rank,
+				"waiting for %s: the reply was lost with the job's store, and rank %d (pid %d) has not kept it",
 				purposeOf(msg.Tag, g.key), st.self.Rank, os.Getpid()))
 		} else {
 			g.tell(rank, &message{Kind: msgResult, Tag: msg.Tag, Seq: r.seq, Data: r.data})

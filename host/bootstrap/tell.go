@@ -9,7 +9,8 @@ import (
 // What ranks tell each other takes no part in what is agreed on: it is news, of which only the latest counts. A rank
 // tells it again when the store is lost.
 
-// maxUntold is how many bytes may wait for a rank when it is told something more. A rank that reads slowly misses news.
+// maxUntold limits the bytes that may already wait for a rank when more is queued for it. A rank that reads slowly
+// misses news.
 const maxUntold = 1 << 20
 
 // Tell sends the other members up to MaxTold bytes, in place of what it has told them before. It waits for nobody, and

@@ -108,7 +108,7 @@ func Load(ctx context.Context, spec Spec, logger *slog.Logger) (*Loaded, error) 
 }
 
 // Ask calls the transport's Supports with a deadline. It is an error if the transport
-// does not return in time or its answer breaks the contract.
+// does not return in time or its reply breaks the contract.
 func (l *Loaded) Ask(ctx context.Context, req plugin.Request) (plugin.Support, error) {
 	a, ok := l.Transport.(interface {
 		Ask(context.Context, plugin.Request) (plugin.Support, error)
@@ -118,7 +118,7 @@ func (l *Loaded) Ask(ctx context.Context, req plugin.Request) (plugin.Support, e
 	}
 	support, err := a.Ask(ctx, req)
 	if err != nil && l.logger != nil {
-		l.logger.Warn("a transport's answer to supports is unusable", "transport", l.Info.Name, "collective",
+		l.logger.Warn("a transport's result of Supports is invalid", "transport", l.Info.Name, "collective",
 			req.Collective.String(), "error", err)
 	}
 	return support, err

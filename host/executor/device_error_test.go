@@ -236,8 +236,8 @@ func TestDevicesOfOneGPUShareTheirModules(t *testing.T) {
 
 func TestDeviceCallsNativeFunctions(t *testing.T) {
 	g := newGPU(t, 1)
-	for _, answer := range []plugin.Code{plugin.OK, plugin.PeerDied} {
-		native, seen := nativetest.New(answer)
+	for _, result := range []plugin.Code{plugin.OK, plugin.PeerDied} {
+		native, seen := nativetest.New(result)
 		plan := devicePlan(t, 1, func(b *plugin.Builder) {
 			b.Track(func() {
 				kernel(b, "add", place(b, 0), plugin.Value(b.Const(1), 8))
@@ -261,7 +261,7 @@ func TestDeviceCallsNativeFunctions(t *testing.T) {
 		require.Equal(t, a.Send, send)
 		require.Equal(t, a.Recv, recv)
 		require.Equal(t, uint64(1), g.value(0))
-		if answer == plugin.OK {
+		if result == plugin.OK {
 			require.NoError(t, err)
 			require.Equal(t, uint64(1), g.value(1))
 		} else {

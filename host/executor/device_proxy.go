@@ -17,7 +17,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// commandImage is what kernels/compile makes of command.cu.
+// commandImage is the image of command.cu, which kernels/compile makes.
 //
 //go:embed kernels/command.fatbin
 var commandImage []byte
@@ -192,7 +192,7 @@ func (d *Device) wake() {
 }
 
 // EngineFailure returns why an engine step has failed, and the base of the endpoint whose plan it was of; nil if none
-// has. After FaultEngine without one the proxy has not answered a kernel.
+// has. After FaultEngine without one the proxy has not responded to a kernel.
 func (d *Device) EngineFailure() (f *Failure, base uint32) {
 	d.abortMu.Lock()
 	defer d.abortMu.Unlock()

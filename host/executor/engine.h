@@ -297,7 +297,7 @@ typedef struct sx_engine {
   int64_t slept;    /* nanoseconds slept since then at most */
   int64_t patience; /* nanoseconds from started after which a wait pauses the run; 0: never */
   uint64_t began;   /* ticks */
-  uint64_t turn;    /* ticks when a run last answered SX_FINE_TURN */
+  uint64_t turn;    /* ticks when a run last returned SX_FINE_TURN */
   int32_t budget;   /* steps until the next look at the clock */
   uint32_t cpu;     /* as in the control page */
   uint64_t call;    /* mark of the collective; 0: the run is none */

@@ -226,7 +226,7 @@ func (e *Engine) Unsent(peer int) bool {
 	return counted && countedThere && int64((received-sent)<<(64-numberBits)) > 0
 }
 
-// numberBits is how many bits of a message's number a note and its place tell.
+// numberBits is the number of bits of a message's number that a note and its place hold.
 const numberBits = messageRoundBits + 6
 
 var _ = [1]struct{}{}[keptMessages-1<<6] // there are so many places

@@ -28,7 +28,7 @@ func (w *world) readable() {
 }
 
 // pull writes a plan in which rank 1 copies n bytes out of rank 0's send memory. A region
-// holds rank 0's semaphore at 0 and address at 8, rank 1's answer at 64.
+// holds rank 0's semaphore at 0 and address at 8, rank 1's reply at 64.
 func pull(b *plugin.Builder, rank int, n int64) {
 	word := func(r, offset int64) plugin.RefID {
 		return b.Region(b.Const(testRegion), b.Const(r), b.Const(offset))

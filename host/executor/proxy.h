@@ -20,7 +20,7 @@ typedef struct sx_proxy_failure {
 typedef struct sx_proxy sx_proxy;
 
 /* A proxy of a ring and a watch page, which stay until it is freed; null without memory or
- * thread. grace is how many nanoseconds a request that is told to stop has. */
+ * thread. grace is the time in nanoseconds that a request gets to stop. */
 sx_proxy *sx_proxy_new(uintptr_t slots, uintptr_t watch, int32_t world, int64_t grace);
 /* Ends the thread: 0, or -1 if native code has not returned; then the proxy and its memory
  * stay. */

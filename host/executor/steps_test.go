@@ -38,7 +38,7 @@ func TestSetComputesEveryAlu(t *testing.T) {
 	const least, most = math.MinInt64, math.MaxInt64
 	cases := []struct {
 		alu             plugin.Alu
-		a, b, c, answer int64
+		a, b, c, result int64
 	}{
 		{plugin.AluMov, 7, 0, 0, 7},
 		{plugin.AluAdd, most, 1, 0, least}, {plugin.AluSub, least, 1, 0, most}, {plugin.AluMul, most, 2, 0, -2},
@@ -59,16 +59,16 @@ func TestSetComputesEveryAlu(t *testing.T) {
 		b.Track(func() {
 			for i, c := range cases {
 				tested[c.alu] = true
-				answer := b.Temp()
-				b.Set(answer, c.alu, b.Const(c.a), b.Const(c.b), b.Const(c.c))
-				b.Store(own(b, 0, int64(8*i)), answer)
+				result := b.Temp()
+				b.Set(result, c.alu, b.Const(c.a), b.Const(c.b), b.Const(c.c))
+				b.Store(own(b, 0, int64(8*i)), result)
 			}
 		})
 	})
 	must(t, err)
 	for i, c := range cases {
-		if got := wordAt(region, 8*i); got != c.answer {
-			t.Errorf("%s(%d, %d, %d) = %d, want %d", c.alu, c.a, c.b, c.c, got, c.answer)
+		if got := wordAt(region, 8*i); got != c.result {
+			t.Errorf("%s(%d, %d, %d) = %d, want %d", c.alu, c.a, c.b, c.c, got, c.result)
 		}
 	}
 	for _, alu := range plugin.Alus() {

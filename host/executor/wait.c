@@ -256,7 +256,7 @@ uint32_t sx_await_abort(sx_engine *e, const sx_track *t) {
 uint32_t sx_wait(sx_engine *e) {
   const sx_track *first = e->live[0];
   /* Ringing fences, and a fence here would wait until the semaphore just
-   * stored has left for the peer, while the answer is on its way. So the first
+   * stored has left for the peer, while the reply is on its way. So the first
    * polls come before it; a sleeping peer can wait for them. */
   uint32_t spins = shares_processor(e, first) ? 0 : e->policy.spins, i = 0;
   for (; i < spins && i < 32; i++) {

@@ -52,7 +52,7 @@ type part struct {
 	whole  bool   // of all ranks
 }
 
-// own is what this rank makes of a region, for peers too.
+// own is the memory that this rank makes for a region, for its peers too.
 type own struct {
 	mu     sync.Mutex   // held while it is made
 	memory cuda.Mapping // its handle can be exported, unlike one that was imported

@@ -46,7 +46,7 @@ type outcome uint8
 const (
 	unknown outcome = iota // nothing is published under it
 	found
-	lacking // the server has no descriptors to answer with
+	lacking // the server has no descriptors to send
 	failed  // what is asked for could not be made; count is the error's code, and text says why
 )
 
@@ -131,7 +131,7 @@ func decodeReply(b []byte, text string, key, server, client []byte, tag string) 
 		return unknown, 0, err
 	}
 	if !hmac.Equal(sum[:], proof(key, []byte("found"), server, client, []byte(tag), b[6:8], []byte(text))) {
-		return unknown, 0, plugin.Errorf(plugin.Protocol, "the answer is not authentic")
+		return unknown, 0, plugin.Errorf(plugin.Protocol, "the reply is not authentic")
 	}
 	if o > failed {
 		return unknown, 0, plugin.Errorf(plugin.Protocol, "outcome %d is unknown", o)
@@ -232,37 +232,37 @@ func (s *Share) give(conn *net.UnixConn, lack bool) error {
 	if !hmac.Equal(sum, proof(s.key, []byte("fetch"), server[:], client, tag)) {
 		return plugin.Errorf(plugin.Protocol, "a request that is not authentic")
 	}
-	answer, fds, made, err := s.find(conn, string(tag), lack)
+	result, fds, made, err := s.find(conn, string(tag), lack)
 	if err != nil {
 		return err
 	}
 	defer closeAll(fds)
 	count, text := len(fds), ""
-	if answer == failed {
+	if result == failed {
 		count, text = int(plugin.CodeOf(made)), plugin.Printable(made.Error())
 		text = text[:min(len(text), plugin.MaxText)]
 	}
-	_, _, err = conn.WriteMsgUnix(encodeReply(s.key, server[:], client, string(tag), answer, count, text),
+	_, _, err = conn.WriteMsgUnix(encodeReply(s.key, server[:], client, string(tag), result, count, text),
 		unix.UnixRights(fds...), nil)
 	return err
 }
 
-// find returns the answer to an authentic request: copies of descriptors, because an offer may be withdrawn while they
+// find returns the reply to an authentic request: copies of descriptors, because an offer may be withdrawn while they
 // are being sent, or why none could be made.
-func (s *Share) find(conn *net.UnixConn, tag string, lack bool) (answer outcome, fds []int, made, err error) {
+func (s *Share) find(conn *net.UnixConn, tag string, lack bool) (result outcome, fds []int, made, err error) {
 	s.mu.Lock()
 	s.served++
 	o, maker := s.offers[tag], s.makers[tag]
 	switch {
 	case lack:
-		answer = lacking
+		result = lacking
 	case o != nil:
-		answer = found
+		result = found
 		fds, err = duplicate(o.fds)
 	}
 	s.mu.Unlock()
-	if answer == unknown && maker != nil {
-		answer = found
+	if result == unknown && maker != nil {
+		result = found
 		// It may take longer than a message.
 		if err = conn.SetDeadline(time.Now().Add(s.group.Session().Timeout())); err != nil {
 			return unknown, nil, nil, err
@@ -277,7 +277,7 @@ func (s *Share) find(conn *net.UnixConn, tag string, lack bool) (answer outcome,
 	if descriptors.Lacking(err) {
 		return lacking, nil, nil, nil
 	}
-	return answer, fds, nil, err
+	return result, fds, nil, err
 }
 
 // fetch gets the descriptors that a rank of this host has published under a
@@ -302,7 +302,7 @@ func (s *Share) fetch(ctx context.Context, rank int, tag string, wanted int) ([]
 	return fds, nil
 }
 
-// LateError is the error of a fetch whose time was over before the peer had answered.
+// LateError is the error of a fetch whose time was over before the peer had replied.
 type LateError struct {
 	Asked bool // the peer's process has taken the request
 	cause error
@@ -332,7 +332,7 @@ func cause(ctx context.Context, err error) error {
 	}
 	reason := context.Cause(ctx)
 	if errors.Is(reason, context.DeadlineExceeded) {
-		return plugin.Errorf(plugin.Timeout, "no answer in time (%w)", err)
+		return plugin.Errorf(plugin.Timeout, "no reply in time (%w)", err)
 	}
 	if plugin.CodeOf(reason) == plugin.Internal { // the caller's own words
 		return plugin.Errorf(plugin.CodeOf(ctx.Err()), "%w", reason)
@@ -379,12 +379,12 @@ func (s *Share) request(conn *net.UnixConn, tag string) (fds []int, asked bool, 
 	if _, err := conn.Write(encodeRequest(s.key, server[:], client[:], tag)); err != nil {
 		return nil, false, lost(err)
 	}
-	fds, err = s.answer(conn, tag, server[:], client[:])
+	fds, err = s.receive(conn, tag, server[:], client[:])
 	return fds, true, err
 }
 
-// answer reads the reply to a request.
-func (s *Share) answer(conn *net.UnixConn, tag string, server, client []byte) ([]int, error) {
+// receive reads the reply to a request.
+func (s *Share) receive(conn *net.UnixConn, tag string, server, client []byte) ([]int, error) {
 	reply := make([]byte, replyBytes)
 	n, fds, err := receive(conn, reply)
 	if err == nil {
@@ -401,14 +401,14 @@ func (s *Share) answer(conn *net.UnixConn, tag string, server, client []byte) ([
 		closeAll(fds)
 		return nil, lost(err)
 	}
-	answer, count, err := decodeReply(reply, string(text), s.key, server, client, tag)
+	result, count, err := decodeReply(reply, string(text), s.key, server, client, tag)
 	switch {
 	case err != nil:
-	case answer == lacking:
+	case result == lacking:
 		err = plugin.Errorf(plugin.OutOfMemory, "EMFILE: that process has too many open files; raise its limit (ulimit -n)")
-	case answer == failed:
+	case result == failed:
 		err = plugin.Errorf(plugin.Code(count), "that process could not make it: %s", plugin.Printable(string(text)))
-	case answer == unknown:
+	case result == unknown:
 		err = plugin.Errorf(plugin.Protocol, "it has published nothing of that name")
 	case count > len(fds):
 		err = plugin.Errorf(plugin.OutOfMemory, "%d of %d descriptors arrived: %w", len(fds), count,

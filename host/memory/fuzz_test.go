@@ -44,8 +44,8 @@ func FuzzFetchMessages(f *testing.F) {
 		head := b[:min(len(b), replyBytes)]
 		text := string(b[len(head):])
 		if n, err := textLength(head); err == nil && n == len(text) {
-			answer, count, err := decodeReply(head, text, key, nonce, nonce, "tag")
-			if err == nil && string(encodeReply(key, nonce, nonce, "tag", answer, count, text)) != string(b) {
+			result, count, err := decodeReply(head, text, key, nonce, nonce, "tag")
+			if err == nil && string(encodeReply(key, nonce, nonce, "tag", result, count, text)) != string(b) {
 				t.Fatal("accepted a reply that is not authentic")
 			}
 		}

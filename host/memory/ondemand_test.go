@@ -50,7 +50,7 @@ func TestOnDemand(t *testing.T) {
 	leaveNothing(t, before, s)
 }
 
-// A fetch that ends without an answer says whether the peer's server was there to be asked.
+// A fetch that ends without a reply says whether the peer's server was there to be asked.
 func TestFetchThatIsLate(t *testing.T) {
 	s := shares(t, 2)
 	made := make(chan struct{})

@@ -34,7 +34,7 @@ type Share struct {
 	conns  map[net.Conn]bool
 	offers map[string]*published // by tag
 	makers map[string]func() (fd int, err error)
-	served int // requests answered
+	served int // requests served
 
 	// Tests watch the order of things through these; nil otherwise.
 	beforeFetch, afterFetch func(tag string)

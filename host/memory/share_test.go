@@ -289,7 +289,7 @@ func TestStrangersAreRefused(t *testing.T) {
 			return err
 		}
 		if n, err := conn.Read(make([]byte, 1)); err == nil || n > 0 {
-			return errors.New("a stranger was answered")
+			return errors.New("a stranger got a reply")
 		}
 		return nil
 	}

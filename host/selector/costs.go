@@ -8,7 +8,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Mode is how a program calls operations on GPUs. Costs differ: a single call pays for each of its launches. A rank
+// Mode says how a program calls operations on GPUs. Costs differ: a single call pays for each of its launches. A rank
 // cannot know whether its peers capture the call, so the mode is one for a job, not one for each call.
 type Mode string
 

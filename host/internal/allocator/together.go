@@ -11,7 +11,7 @@ import (
 // The collective steps of a symmetric allocator. A turn is held for what the ranks exchange, and never while memory is
 // made or released.
 
-// step is what a rank brings to a collective step.
+// step is the contribution of a rank to a collective step.
 type step struct {
 	What   string // "grow" or "trim"
 	Bytes  int64  // of the block that it is for

@@ -22,8 +22,8 @@ func TestFaultOnceClosed(t *testing.T) {
 		rank int
 		what string
 	}{
-		{plugin.FaultTimeout, 1, plugin.Timeout, 1, "had no answer from " + peer + " for 1s"},
-		{plugin.FaultTimeout, -1, plugin.Timeout, 0, "had no answer from a peer for 1s"},
+		{plugin.FaultTimeout, 1, plugin.Timeout, 1, "got no response from " + peer + " for 1s"},
+		{plugin.FaultTimeout, -1, plugin.Timeout, 0, "got no response from a peer for 1s"},
 		{plugin.FaultAborted, 7, plugin.Aborted, 0, "was aborted"},
 		{plugin.FaultAsymmetric, 1, plugin.Mismatch, 1, "found the memory of " + peer + " at another offset"},
 		{plugin.FaultLength, 1, plugin.Mismatch, 1, "got a message of another length from " + peer},

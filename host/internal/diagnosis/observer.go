@@ -46,7 +46,7 @@ func (o *Observer) Deadline(ctx context.Context) (context.Context, context.Cance
 // known.
 func (o *Observer) NoAnswer(peer int, where string) *plugin.Error {
 	reason := &plugin.Error{Code: plugin.Timeout, Rank: o.Rank,
-		Message: fmt.Sprintf("rank %d had no answer from %s for %v", o.Rank, o.PeerName(peer), o.Timeout)}
+		Message: fmt.Sprintf("rank %d got no response from %s for %v", o.Rank, o.PeerName(peer), o.Timeout)}
 	if where != "" {
 		reason.Message += " " + where
 	}

@@ -52,7 +52,7 @@ func (s *Set) Connect(ctx context.Context, id uint64) error {
 	return err
 }
 
-// shareControl exchanges the ranks' control pages. It is collective; failed is what went wrong on this rank before.
+// shareControl exchanges the ranks' control pages. It is collective; failed is an earlier error of this rank.
 func (s *Set) shareControl(ctx context.Context, failed error) error {
 	notes := int64(0)
 	if s.World > 1 {

@@ -4,7 +4,7 @@
 // call, and the thread is lost until the call returns.
 //
 // A process plugin needs none of this: its carrier bounds every call and kills a
-// plugin that does not answer.
+// plugin that does not respond.
 package guard
 
 import (
@@ -62,7 +62,7 @@ type asker interface {
 }
 
 // Ask calls Supports with a deadline. It is an error if it does not return in time or its
-// answer breaks the contract.
+// result breaks the contract.
 func (t *Transport) Ask(ctx context.Context, req plugin.Request) (plugin.Support, error) {
 	return call(ctx, &t.gate, "supports "+req.Collective.String(), func() (plugin.Support, error) {
 		if a, ok := t.inner.(asker); ok {
@@ -179,8 +179,8 @@ func (e *Endpoint) Abort(reason string) {
 	}
 }
 
-// Check asks the endpoint what has failed between calls. It waits for the answer for a moment only, as its caller has
-// other things to look at: what comes later is the result of a later Check. An endpoint that has not answered within
+// Check asks the endpoint what has failed between calls. It waits for the reply for a moment only, as its caller has
+// other things to look at: what comes later is the result of a later Check. An endpoint that has not responded within
 // CheckTimeout has failed, and is asked no more. Check is called by one goroutine at a time.
 func (e *Endpoint) Check() error {
 	checker, ok := e.inner.(plugin.Checker)

@@ -168,7 +168,7 @@ func TestEveryCallReturnsInTime(t *testing.T) {
 	}
 }
 
-// A check that is late holds nobody up, and its answer is not lost: the machine may be busy. One that does not come at
+// A check that is late holds nobody up, and its reply is not lost: the machine may be busy. One that does not come at
 // all is an error, once, and keeps the endpoint.
 func TestLateChecks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -194,7 +194,7 @@ func TestLateChecks(t *testing.T) {
 		s.release <- struct{}{}
 		synctest.Wait()
 		if err := check(); err == nil || err.Error() != "the rail broke" {
-			t.Errorf("the late answer: %v", err)
+			t.Errorf("the late reply: %v", err)
 		}
 		err = late(2 * CheckTimeout)
 		if want := "transport stuck (builtin:stuck) did not return from check on rank 1 within "; plugin.CodeOf(err) !=

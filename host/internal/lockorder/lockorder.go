@@ -1,4 +1,4 @@
-// Package lockorder is where the order of the locks around a launch is written down, and what checks it.
+// Package lockorder defines the order of the locks around a launch, and checks it.
 //
 // A goroutine takes locks in the order of their levels: what it holds is below what it takes. So a thread that launches
 // (it holds a communicator's turn) may look into the registry of buffers and ask an allocator for memory, and an

@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	// Patience is how long a record may delay who logs it. After that no record delays anybody, until all are handled.
+	// Patience bounds how long a record may delay its caller. After that no record delays anybody, until all are handled.
 	Patience = 100 * time.Millisecond
-	// Parting is how long the end of a job waits for the records that a slow handler still has to take.
+	// Parting bounds how long the end of a job waits for the records that a slow handler still has to take.
 	Parting = time.Second
-	// longest is how many records wait for the handler; later ones are counted.
+	// longest limits the records that wait for the handler; later ones are only counted.
 	longest = 1024
 )
 

@@ -138,7 +138,7 @@ func (pl *Planner) missingSymmetric(ctx context.Context, req plugin.Request, a *
 
 // Supports returns what a transport offers for a request, and the generic algorithms over its scratch. The generic
 // ones serve what the transport leaves to them, but across hosts they reach no further than the transport states. An
-// answer that breaks the contract counts as no; a missing answer is an error.
+// result that breaks the contract counts as no; a missing result is an error.
 func (a *Transport) Supports(ctx context.Context, req plugin.Request) (plugin.Support, error) {
 	if req.DeviceCounts && a.Features&plugin.FeatureDeviceCounts == 0 {
 		return plugin.Support{Reason: "it takes no counts from device memory"}, nil
@@ -149,7 +149,7 @@ func (a *Transport) Supports(ctx context.Context, req plugin.Request) (plugin.Su
 	case plugin.Timeout, plugin.Aborted, plugin.PluginDied, plugin.Closed:
 		return plugin.Support{}, err
 	default:
-		support = plugin.Support{Reason: "its answer is unusable: " + err.Error()}
+		support = plugin.Support{Reason: "its result is invalid: " + err.Error()}
 	}
 	if req.DeviceCounts { // the generic algorithms know the host's alone
 		return support, nil

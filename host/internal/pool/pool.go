@@ -63,7 +63,7 @@ func New(gpu GPU, ordered bool, tie func(cuda.Graph) (Graph, error)) *Pool {
 // Segment is memory that a pool was handed.
 type Segment struct {
 	cuda.Mapping
-	// Export is what its owner notes: where the segment is registered.
+	// Export is a note of its owner: where the segment is registered.
 	Export any
 	number int
 	first  *block

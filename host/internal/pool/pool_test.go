@@ -284,7 +284,7 @@ func TestGraphsKeepMemory(t *testing.T) {
 	}
 }
 
-// agree is what ranks do together in an ordered pool.
+// agree runs the collective steps of the ranks of an ordered pool.
 func (b *bench) agree() {
 	if snapshot, passed := b.pool.Passed(); b.pool.ordered {
 		b.pool.Agreed(snapshot, passed)
@@ -333,7 +333,7 @@ func TestFailuresChangeNothing(t *testing.T) {
 	require.Zero(t, b.pool.Stats().Blocks)
 }
 
-// model is what a pool must be: which addresses are given out, and who may still use those that were freed.
+// modelled is a reference pool: it knows which addresses are given out, and which streams may still use freed ones.
 type modelled struct {
 	base    cuda.Ptr
 	bytes   int64

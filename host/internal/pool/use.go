@@ -20,7 +20,7 @@ type capture struct {
 	passed bool // it is gone
 }
 
-// use is what a stream did with a block, or may do at every replay.
+// use records the work of a stream on a block, now or at every replay.
 type use struct {
 	stream  uint64
 	event   *event // nil in a capture

@@ -56,7 +56,7 @@ func look(pid int, address, value uint64) error {
 	return nil
 }
 
-// Answers to whether a rank can read every other rank's memory.
+// Replies to the question whether a rank can read every other rank's memory.
 var canRead, cannotRead = []byte{1}, []byte{0}
 
 // PeerRead finds out whether every rank can read every other rank's memory. All ranks return the same.
@@ -87,7 +87,7 @@ func (s *Survey) PeerRead(ctx context.Context, found *Found) (bool, error) {
 	}
 	for rank, a := range answers {
 		if len(a) != 1 || a[0] > 1 {
-			return false, plugin.Errorf(plugin.Protocol, "init: rank %d answered %d bytes to whether it can read its peers' memory", rank, len(a))
+			return false, plugin.Errorf(plugin.Protocol, "init: rank %d returned %d bytes to the question whether it can read its peers' memory", rank, len(a))
 		}
 		if !bytes.Equal(a, canRead) {
 			s.Logger.Debug("ranks do not read each other's memory", "communicator", s.Label, "reason",

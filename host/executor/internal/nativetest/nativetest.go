@@ -17,7 +17,7 @@ typedef struct nt_seen {
   int64_t calls, registers[64];
   const void *send;
   void *recv;
-  int32_t answer;
+  int32_t result;
 } nt_seen;
 
 static int32_t record(void *context, const int64_t *registers, const void *send, void *recv, void *stream, shunt_native_report *report) {
@@ -27,7 +27,7 @@ static int32_t record(void *context, const int64_t *registers, const void *send,
   for (int i = 0; i < 64 && i < registers[0]; i++) seen->registers[i] = registers[i];
   seen->send = send;
   seen->recv = recv;
-  return seen->answer;
+  return seen->result;
 }
 
 static uintptr_t function(void) { return (uintptr_t)record; }
@@ -111,10 +111,10 @@ type Seen struct {
 	c      *C.nt_seen
 }
 
-// New makes a native whose function notes its arguments and returns the code answer.
+// New makes a native whose function notes its arguments and returns the code result.
 // Register 0, the count slot, is the number of registers to note, at most 64.
-func New(answer plugin.Code) (plugin.Native, *Seen) {
-	s := &Seen{c: &C.nt_seen{answer: C.int32_t(answer)}}
+func New(result plugin.Code) (plugin.Native, *Seen) {
+	s := &Seen{c: &C.nt_seen{result: C.int32_t(result)}}
 	s.pinner.Pin(s.c)
 	return plugin.Native{Function: uintptr(C.function()), Context: uintptr(unsafe.Pointer(s.c))}, s
 }
@@ -154,11 +154,11 @@ func (s *Seen) Free() { s.pinner.Unpin() }
 type Requests struct{ c *C.nt_engine }
 
 // NewRequests makes one whose requests end at the given poll of all of them, and not before
-// so many were started, with an answer, about a rank, and its words; -1: no rank. The words
+// so many were started, with a reply, about a rank, and its words; -1: no rank. The words
 // stay.
-func NewRequests(polls, starts int, answer plugin.Code, rank int, words string) (plugin.Native, Requests) {
+func NewRequests(polls, starts int, result plugin.Code, rank int, words string) (plugin.Native, Requests) {
 	r := Requests{(*C.nt_engine)(C.calloc(1, C.sizeof_nt_engine))}
-	r.c.until, r.c.after, r.c.status, r.c.peer, r.c.text = C.int64_t(polls), C.int64_t(starts), C.int32_t(answer),
+	r.c.until, r.c.after, r.c.status, r.c.peer, r.c.text = C.int64_t(polls), C.int64_t(starts), C.int32_t(result),
 		C.int32_t(rank+1), C.CString(words)
 	return plugin.Native{Start: uintptr(C.starter()), Poll: uintptr(C.poller()), Context: uintptr(unsafe.Pointer(r.c))}, r
 }
