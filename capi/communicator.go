@@ -223,12 +223,12 @@ func go_exchange(number C.uint64_t, send unsafe.Pointer, bytes C.int64_t, recv u
 	}
 	ctx, cancel := untilGivenUp(c.cancel.Load())
 	defer cancel()
-	answers, err := c.host.Exchange(ctx, unsafe.Slice((*byte)(send), bytes))
+	parts, err := c.host.Exchange(ctx, unsafe.Slice((*byte)(send), bytes))
 	if err != nil {
 		return status(c, err)
 	}
-	for rank, answer := range answers {
-		copy(unsafe.Slice((*byte)(unsafe.Add(recv, rank*int(bytes))), bytes), answer)
+	for rank, part := range parts {
+		copy(unsafe.Slice((*byte)(unsafe.Add(recv, rank*int(bytes))), bytes), part)
 	}
 	return 0
 }
@@ -274,7 +274,7 @@ func go_close(number C.uint64_t) (result C.int32_t) {
 	if err != nil {
 		return status(nil, err)
 	}
-	err = news(c.host.Close(), c.last.answered())
+	err = news(c.host.Close(), c.last.returned())
 	windows.removeIf(func(w *window) bool { return w.comm == c })
 	requests.removeIf(func(r *request) bool { return r.comm == c && !r.pending })
 	return status(nil, err)

@@ -274,16 +274,16 @@ func (r *onGPU) impossible(op operation, recv, counts cuda.Ptr) error {
 	}
 	if code = synchronize(go_synchronize, r); code != plugin.InvalidArgument ||
 		!strings.Contains(communicators.get(r.handle).last.get(), want) {
-		return fmt.Errorf("synchronize answers %v: %s", code, communicators.get(r.handle).last.get())
+		return fmt.Errorf("synchronize returned %v: %s", code, communicators.get(r.handle).last.get())
 	}
-	if answer, failed := ask(go_get_async_error, r.handle); answer != plugin.OK || failed != plugin.InvalidArgument {
-		return fmt.Errorf("asked, it answers %v and %v", answer, failed)
+	if result, failed := ask(go_get_async_error, r.handle); result != plugin.OK || failed != plugin.InvalidArgument {
+		return fmt.Errorf("get_async_error returned %v and %v", result, failed)
 	}
 	if said := communicators.get(r.handle).last.get(); !strings.Contains(said, want) {
 		return fmt.Errorf("asked, it says %s", said)
 	}
 	if code, said := runs(go_run, r.handle, &op); code != plugin.InvalidArgument || !strings.Contains(said, want) {
-		return fmt.Errorf("the next call answers %v: %s", code, said)
+		return fmt.Errorf("the next call returned %v: %s", code, said)
 	}
 	if have := r.read(recv, room); r.rank == 1 && !slices.Equal(have, untouched) {
 		return fmt.Errorf("the receive memory was written: %v", have)

@@ -32,7 +32,7 @@ func (l *lastError) set(err error, message string) {
 	}
 }
 
-func (l *lastError) answered() error {
+func (l *lastError) returned() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.failure

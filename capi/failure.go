@@ -68,18 +68,18 @@ func go_records(number C.uint64_t, json *C.char, capacity C.uint64_t, needed *C.
 
 // news returns the part of an error of closing that no call has returned yet: that a plugin died
 // is found by all that is let go of in it, and by the operation before.
-func news(err, answered error) error {
-	if err == nil || answered == nil {
+func news(err, returned error) error {
+	if err == nil || returned == nil {
 		return err
 	}
 	if parts, is := err.(interface{ Unwrap() []error }); is && reflect.TypeOf(err) == joined {
 		var rest []error
 		for _, part := range parts.Unwrap() {
-			rest = append(rest, news(part, answered))
+			rest = append(rest, news(part, returned))
 		}
 		return errors.Join(rest...)
 	}
-	for known := range origins(answered) {
+	for known := range origins(returned) {
 		if errors.Is(err, known) {
 			return nil
 		}

@@ -21,13 +21,13 @@ import (
 )
 
 // A test has no names for the types of C, but those of the exports.
-func ask[N ~uint64, S ~int32](export func(N, *S) S, h handle) (answer, failed plugin.Code) {
+func ask[N ~uint64, S ~int32](export func(N, *S) S, h handle) (result, failed plugin.Code) {
 	var s S
 	return plugin.Code(export(N(h), &s)), plugin.Code(s)
 }
 
 func records[N ~uint64, B ~int8 | ~uint8, S ~int32](export func(N, *B, N, *N) S, h handle, room []byte) (
-	answer plugin.Code, needed int) { // C's char is signed on x86-64 only
+	result plugin.Code, needed int) { // C's char is signed on x86-64 only
 	var n N
 	s := export(N(h), (*B)(unsafe.Pointer(unsafe.SliceData(room))), N(len(room)), &n)
 	return plugin.Code(s), int(n)
@@ -76,10 +76,10 @@ func TestQuestionsDuringACall(t *testing.T) {
 			all.Go(func() { // asks
 				defer inside[rank].Do(entered.Done)
 				for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
-					answer, failed := ask(go_get_async_error, h)
+					result, failed := ask(go_get_async_error, h)
 					code, needed := records(go_records, h, nil)
-					if answer != plugin.OK || code != plugin.OK {
-						t.Errorf("rank %d: answered %v and %v", rank, answer, code)
+					if result != plugin.OK || code != plugin.OK {
+						t.Errorf("rank %d: returned %v and %v", rank, result, code)
 						return
 					}
 					room := make([]byte, needed+100)
@@ -112,14 +112,14 @@ func TestQuestionsDuringACall(t *testing.T) {
 	for _, h := range ranks {
 		c, err := communicators.remove(h)
 		require.NoError(t, err)
-		require.ErrorIs(t, c.last.answered(), c.host.Err())
+		require.ErrorIs(t, c.last.returned(), c.host.Err())
 		require.Contains(t, c.last.get(), "rank 0 aborted: seen enough")
 		require.NoError(t, c.host.Close())
 	}
-	answer, _ := ask(go_get_async_error, ranks[0])
-	require.Equal(t, plugin.InvalidArgument, answer)
-	answer, needed := records(go_records, ranks[0], nil)
-	require.Equal(t, plugin.InvalidArgument, answer)
+	result, _ := ask(go_get_async_error, ranks[0])
+	require.Equal(t, plugin.InvalidArgument, result)
+	result, needed := records(go_records, ranks[0], nil)
+	require.Equal(t, plugin.InvalidArgument, result)
 	require.Zero(t, needed)
 }
 
@@ -139,7 +139,7 @@ func TestClosingTellsOnlyWhatIsNew(t *testing.T) {
 	require.Equal(t, plugin.System, plugin.CodeOf(news(closing, failure)))
 
 	// A failure without a cause stands for itself alone.
-	timeout := &plugin.Error{Code: plugin.Timeout, Rank: 2, Message: "no answer from rank 2"}
+	timeout := &plugin.Error{Code: plugin.Timeout, Rank: 2, Message: "no reply from rank 2"}
 	require.EqualError(t, news(errors.Join(unmap, timeout), timeout), "munmap: no")
 	require.EqualError(t, news(closing, timeout), closing.Error())
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/shunt-ccl/shunt/internal/environment"
 )
 
-// longestLog is how many lines wait for the program's function; later ones are counted.
+// longestLog limits the lines that wait for the program's function; later ones are only counted.
 const longestLog = 1024
 
 // levels are those of shunt.h.
@@ -140,13 +140,13 @@ func numberOf(level slog.Level) C.int32_t {
 	return C.int32_t(at)
 }
 
-// standardError is where lines go without a function of the program's.
+// standardError receives the lines when the program has set no function.
 var standardError = sync.OnceValue(func() slog.Handler {
 	options, _ := option.Load(environment.All()) // init logs what is wrong with them
 	return slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: options.LogLevel()})
 })
 
-// logger is what communicators get.
+// logger is the logger of every communicator.
 var logger = slog.New(logHandler{})
 
 // logHandler is a slog.Handler whose lines go where the program wants them at that moment.

@@ -67,5 +67,5 @@ func go_window_free(number C.uint64_t) (result C.int32_t) {
 	if err != nil {
 		return status(nil, err)
 	}
-	return status(w.comm, news(w.host.Close(), w.comm.last.answered()))
+	return status(w.comm, news(w.host.Close(), w.comm.last.returned()))
 }

@@ -13,7 +13,7 @@ enum {
   SHUNT_MISMATCH = 3, /* ranks disagree about the operation, its dtype, count, root or order */
   SHUNT_TIMEOUT = 4, /* a deadline passed; the message names the rank that was waited for */
   SHUNT_PEER_DIED = 5, /* a peer rank's process ended or its connection was lost */
-  SHUNT_PLUGIN_DIED = 6, /* a transport's process ended or does not answer */
+  SHUNT_PLUGIN_DIED = 6, /* a transport's process ended or does not respond */
   SHUNT_ABORTED = 7, /* the communicator was aborted, here or on a peer */
   SHUNT_CLOSED = 8, /* the communicator, endpoint or handle is closed */
   SHUNT_OUT_OF_MEMORY = 9, /* memory, file descriptors or another limit ran out */

@@ -106,7 +106,7 @@ typedef struct shunt_algorithm {
 /* In count of shunt_support: supports itself failed, and reason says why. */
 #define SHUNT_SUPPORTS_FAILED UINT32_MAX
 
-/* The answer to supports: algorithms, best first, or a reason. The host zeroes
+/* The result of supports: algorithms, best first, or a reason. The host zeroes
  * it before the call. */
 typedef struct shunt_support {
   uint32_t struct_size;

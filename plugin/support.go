@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// Validate checks an answer to Supports against the contract. Carriers take an answer
+// Validate checks a result of Supports against the contract. Carriers take one
 // that breaks it for no, and the conformance suite for a failed case.
 func (s Support) Validate() error {
 	if len(s.Algorithms) > MaxAlgorithms {

@@ -18,7 +18,7 @@ const (
 	Timeout Code = 4
 	// PeerDied: a peer rank's process ended or its connection was lost.
 	PeerDied Code = 5
-	// PluginDied: a transport's process ended or does not answer.
+	// PluginDied: a transport's process ended or does not respond.
 	PluginDied Code = 6
 	// Aborted: the communicator was aborted, here or on a peer.
 	Aborted Code = 7
@@ -66,7 +66,7 @@ var codeDocs = map[Code]string{
 	Mismatch:        "ranks disagree about the operation, its dtype, count, root or order",
 	Timeout:         "a deadline passed; the message names the rank that was waited for",
 	PeerDied:        "a peer rank's process ended or its connection was lost",
-	PluginDied:      "a transport's process ended or does not answer",
+	PluginDied:      "a transport's process ended or does not respond",
 	Aborted:         "the communicator was aborted, here or on a peer",
 	Closed:          "the communicator, endpoint or handle is closed",
 	OutOfMemory:     "memory, file descriptors or another limit ran out",

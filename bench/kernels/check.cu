@@ -2,7 +2,7 @@
 // odd counts, misaligned buffers, in place, small and large grids, in random
 // order, so that calls share slots and epochs as they do in a job; then aborts.
 // The reference converts with the CPU executor's own code, so both executors
-// answer the same bits. One process per GPU.
+// return the same bits. One process per GPU.
 #include <cmath>
 #include <random>
 #include <string>

@@ -249,7 +249,7 @@ SHUNT_API shunt_status shunt_get_async_error(shunt_comm comm, shunt_status *asyn
  * SHUNT_FLIGHT_RECORDER_SIZE says, as the text of one JSON object in UTF-8:
  *   {"communicator":"world","job":"59...","rank":1,"world":4,"pid":4711,"host":"a",
  *    "last":{"number":5,"collective":"all_reduce","state":"called"},
- *    "code":"timeout","failure":"rank 1 had no answer ...","operations":[
+ *    "code":"timeout","failure":"rank 1 got no response ...","operations":[
  *    {"number":7,"collective":"all_reduce","dtype":"float32","op":"sum","count":1024,
  *     "root":0,"begin_ns":1200345,"end_ns":0,"state":"running"}]}
  * oldest first; code and failure only after one, op only of reductions,

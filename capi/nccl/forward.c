@@ -37,7 +37,7 @@ static const struct {
     {"send", SHUNT_COLL_SEND},             {"recv", SHUNT_COLL_RECV},
 };
 
-/* find_collective is what a name of Shunt's or NCCL's stands for; -1: nothing that Shunt serves. */
+/* find_collective returns the collective of a name of Shunt's or NCCL's; -1 if Shunt serves none of that name. */
 static int find_collective(const char *name) {
   for (size_t i = 0; i < sizeof collectives / sizeof *collectives; i++)
     if (strcmp(name, collectives[i].name) == 0)

@@ -19,7 +19,7 @@ static void in_child(shunt_comm comm, shunt_window window) {
   shunt_request request;
   shunt_operation operation = SHUNT_OPERATION_INIT;
   const int32_t f32 = SHUNT_DTYPE_FLOAT32, sum = SHUNT_OP_SUM;
-  const shunt_status answers[] = {
+  const shunt_status results[] = {
       shunt_get_unique_id(text, sizeof text), shunt_comm_init(NULL, &other), shunt_comm_init_env(&other),
       shunt_rank(comm, &n), shunt_world(comm, &n), shunt_split(comm, 0, 0, &other), shunt_shrink(comm, &other),
       shunt_abort(comm, "no"), shunt_close(comm), shunt_explain(comm, 0, f32, sum, 1, text, sizeof text, NULL),
@@ -42,9 +42,9 @@ static void in_child(shunt_comm comm, shunt_window window) {
       shunt_get_async_error(comm, &n), shunt_records(comm, NULL, 0, &bytes),
       shunt_set_cancel(comm, NULL),
   };
-  for (size_t i = 0; i < sizeof answers / sizeof *answers; i++)
-    if (answers[i] != SHUNT_FORKED) {
-      fprintf(stderr, "call %zu in a forked child returned %s\n", i, shunt_status_string(answers[i]));
+  for (size_t i = 0; i < sizeof results / sizeof *results; i++)
+    if (results[i] != SHUNT_FORKED) {
+      fprintf(stderr, "call %zu in a forked child returned %s\n", i, shunt_status_string(results[i]));
       _exit(1);
     }
   if (strstr(shunt_last_error(NULL), "forked") == NULL || strstr(shunt_last_error(comm), "spawn") == NULL)

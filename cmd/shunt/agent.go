@@ -20,7 +20,8 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// agentMessage is what the launcher of one machine tells that of the job, among the output of its ranks.
+// agentMessage is a message from the launcher of one machine to the launcher of the job. It travels among the output of
+// the ranks.
 type agentMessage struct {
 	Record *agentRecord `json:"record,omitempty"`
 	End    *agentEnd    `json:"end,omitempty"` // the last one
@@ -49,7 +50,7 @@ const (
 	lostLine = "lost"
 )
 
-// keptWithin is how long the launcher of a machine waits for that. Where the job's launcher is lost, its line ends.
+// keptWithin bounds how long the launcher of a machine waits for that. Where the job's launcher is lost, its line ends.
 const keptWithin = 10 * time.Second
 
 // newAgent is the launcher of one machine. It ends with its standard input, which ends with the launcher of the job.

@@ -180,8 +180,8 @@ func checkTransports(ctx context.Context, world int) []finding {
 	return list
 }
 
-// probeAnswer is the report of rank 0 of the trial.
-type probeAnswer struct {
+// probeResult is the report of rank 0 of the trial.
+type probeResult struct {
 	Microseconds float64
 	Init, First  time.Duration // of joining, and of the first call
 	Bytes        int64         // of its GPU that both took
@@ -201,16 +201,16 @@ type probeConfig struct {
 func tryRanks(ctx context.Context, world int, config probeConfig) []finding {
 	ctx, cancel := context.WithTimeout(ctx, 60*time.Second)
 	defer cancel()
-	var answer probeAnswer
+	var result probeResult
 	job := launch.Job{World: world, Label: "shunt doctor", Env: []string{"SHUNT_TIMEOUT=20s"}}
-	err := askRanks(ctx, "probe", config, job, &answer, io.Discard) // checkEnvironment has the same warnings
+	err := askRanks(ctx, "probe", config, job, &result, io.Discard) // checkEnvironment has the same warnings
 	if err != nil {
 		return []finding{{Level: broken, Detail: err.Error(), Advice: "see what is broken above; SHUNT_LOG=debug says more"}}
 	}
 	detail := fmt.Sprintf("%d ranks joined in %s; the first all_reduce takes %s, others of 8 bytes %.2f µs", world,
-		answer.Init.Round(100*time.Microsecond), answer.First.Round(100*time.Microsecond), answer.Microseconds)
+		result.Init.Round(100*time.Microsecond), result.First.Round(100*time.Microsecond), result.Microseconds)
 	if config.Memory == plugin.MemoryKindCuda {
-		detail += fmt.Sprintf("; each GPU holds %d MiB for it", (answer.Bytes+1<<19)>>20)
+		detail += fmt.Sprintf("; each GPU holds %d MiB for it", (result.Bytes+1<<19)>>20)
 	}
 	return []finding{{Level: fine, Detail: detail}}
 }
@@ -242,7 +242,7 @@ func probeRank(ctx context.Context, text []byte, report io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	answer := probeAnswer{Init: time.Since(began)}
+	result := probeResult{Init: time.Since(began)}
 	defer func() { err = errors.Join(err, comm.Close()) }()
 	const rounds = 1000
 	p := word.pointer()
@@ -263,7 +263,7 @@ func probeRank(ctx context.Context, text []byte, report io.Writer) (err error) {
 				comm.Rank(), want)
 		}
 		if round == 0 {
-			answer.First = time.Since(began)
+			result.First = time.Since(began)
 		}
 	}
 	after, err := word.free()
@@ -285,8 +285,8 @@ func probeRank(ctx context.Context, text []byte, report io.Writer) (err error) {
 	if comm.Rank() != 0 {
 		return nil
 	}
-	answer.Microseconds, answer.Bytes = time.Since(began).Seconds()*1e6/rounds, before-after
-	if err := json.NewEncoder(report).Encode(answer); err != nil {
+	result.Microseconds, result.Bytes = time.Since(began).Seconds()*1e6/rounds, before-after
+	if err := json.NewEncoder(report).Encode(result); err != nil {
 		return plugin.Errorf(plugin.System, "reporting: %w", err)
 	}
 	return nil

@@ -53,7 +53,7 @@ func newExplain() *cobra.Command {
 Makes a communicator of real ranks under the present environment (SHUNT_ALGO,
 SHUNT_TRANSPORTS, the tuning file), and prints for every collective and size who
 is chosen, what it would fall back to, and why each other cannot. Without
---bytes, all ranges of sizes with one answer are shown. Exit status 1 when
+--bytes, all ranges of sizes with the same choice are shown. Exit status 1 when
 nothing can serve a call.
 
 With --plan, the plan of each rank follows: the list of steps that a call runs.
@@ -92,11 +92,11 @@ send_bytes, recv_at[2]), and t0, t1 and so on are computed by earlier steps.`,
 			if algo != "" {
 				job.Env = append(job.Env, "SHUNT_ALGO="+algo)
 			}
-			var answers []explained
-			if err := askRanks(c.Context(), "explain", config, job, &answers, c.ErrOrStderr()); err != nil {
+			var explanations []explained
+			if err := askRanks(c.Context(), "explain", config, job, &explanations, c.ErrOrStderr()); err != nil {
 				return classify(err)
 			}
-			return printExplained(c, answers)
+			return printExplained(c, explanations)
 		},
 	}
 	f := c.Flags()
@@ -112,17 +112,17 @@ send_bytes, recv_at[2]), and t0, t1 and so on are computed by earlier steps.`,
 	return c
 }
 
-func printExplained(c *cobra.Command, answers []explained) error {
+func printExplained(c *cobra.Command, explanations []explained) error {
 	served := true
-	for _, a := range answers {
+	for _, a := range explanations {
 		served = served && a.Error == "" && a.Chosen != ""
 	}
 	if wantsJSON(c) {
-		if err := printJSON(c, answers); err != nil {
+		if err := printJSON(c, explanations); err != nil {
 			return err
 		}
 	} else {
-		for _, a := range answers {
+		for _, a := range explanations {
 			if a.Error != "" {
 				fmt.Fprintln(c.OutOrStdout(), a.Error)
 				continue
@@ -132,8 +132,8 @@ func printExplained(c *cobra.Command, answers []explained) error {
 				fmt.Fprintln(c.OutOrStdout(), plan)
 			}
 		}
-		if len(answers) > 0 && answers[0].DeviceBytes > 0 {
-			fmt.Fprintf(c.OutOrStdout(), "the communicator holds %s of each GPU\n", selector.FormatSize(answers[0].DeviceBytes))
+		if len(explanations) > 0 && explanations[0].DeviceBytes > 0 {
+			fmt.Fprintf(c.OutOrStdout(), "the communicator holds %s of each GPU\n", selector.FormatSize(explanations[0].DeviceBytes))
 		}
 	}
 	if !served {
@@ -160,7 +160,7 @@ func explainRank(ctx context.Context, text []byte, report io.Writer) (err error)
 	if comm.Rank() != 0 && !config.Plan { // plans are every rank's
 		return nil
 	}
-	var answers []explained
+	var explanations []explained
 	for _, v := range config.Collectives {
 		sizes, all := config.Bytes, false
 		if len(sizes) == 0 {
@@ -169,25 +169,25 @@ func explainRank(ctx context.Context, text []byte, report io.Writer) (err error)
 		for i := 0; i < len(sizes); i++ {
 			e, err := comm.Explain(v, config.DType, config.Op, sizes[i])
 			if err != nil {
-				answers = append(answers, explained{Error: err.Error()})
+				explanations = append(explanations, explained{Error: err.Error()})
 				break
 			}
-			answer := explained{Explanation: &e}
+			explanation := explained{Explanation: &e}
 			if config.Plan && e.Chosen != "" {
-				if answer.Plans, err = comm.PlanTexts(v, config.DType, config.Op, sizes[i]); err != nil {
+				if explanation.Plans, err = comm.PlanTexts(v, config.DType, config.Op, sizes[i]); err != nil {
 					return err
 				}
 			}
-			answers = append(answers, answer)
+			explanations = append(explanations, explanation)
 			if all && e.To < math.MaxInt64 {
 				sizes = append(sizes, e.To+1)
 			}
 		}
 	}
-	for i := range answers {
-		answers[i].DeviceBytes = comm.DeviceBytes()
+	for i := range explanations {
+		explanations[i].DeviceBytes = comm.DeviceBytes()
 	}
-	if err := json.NewEncoder(report).Encode(answers); err != nil {
+	if err := json.NewEncoder(report).Encode(explanations); err != nil {
 		return plugin.Errorf(plugin.System, "reporting: %w", err)
 	}
 	return nil

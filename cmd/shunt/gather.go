@@ -15,7 +15,7 @@ import (
 	"github.com/shunt-ccl/shunt/cmd/shunt/internal/records"
 )
 
-// gathering is what the launchers of machines report to that of the job.
+// gathering collects the reports of the machines' launchers, in the launcher of the job.
 type gathering struct {
 	marker  string
 	folder  string       // of records, in the temporary directory of each machine, before the number of its first rank
@@ -28,7 +28,7 @@ type gathering struct {
 	hosts   []gathered
 }
 
-// gathered is what one of them has reported.
+// gathered is the report of one of them.
 type gathered struct {
 	name     string
 	first    int // rank

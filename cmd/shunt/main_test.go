@@ -222,9 +222,9 @@ func TestExplain(t *testing.T) {
 	stdout, _, code = shunt(t, "explain", "all_reduce", "-n", "2", "--json", "--algo",
 		"all_reduce:64K-=shm/generic/put_two_shot")
 	require.Zero(t, code)
-	var answers []explained
-	require.NoError(t, json.Unmarshal([]byte(stdout), &answers))
-	last := answers[len(answers)-1]
+	var explanations []explained
+	require.NoError(t, json.Unmarshal([]byte(stdout), &explanations))
+	last := explanations[len(explanations)-1]
 	require.Equal(t, "shm/generic/put_two_shot", last.Chosen)
 	require.Equal(t, int64(64<<10), last.From)
 	require.Equal(t, "all_reduce:64K-=shm/generic/put_two_shot", last.Clause)
@@ -263,10 +263,10 @@ func TestExplainPlan(t *testing.T) {
 	}
 	stdout, _, code = shunt(t, append(line, "--plan", "--json")...)
 	require.Zero(t, code)
-	var answers []explained
-	require.NoError(t, json.Unmarshal([]byte(stdout), &answers))
-	require.Len(t, answers, 1)
-	require.Len(t, answers[0].Plans, 3)
+	var explanations []explained
+	require.NoError(t, json.Unmarshal([]byte(stdout), &explanations))
+	require.Len(t, explanations, 1)
+	require.Len(t, explanations[0].Plans, 3)
 }
 
 func TestTransports(t *testing.T) {

@@ -59,7 +59,7 @@ func (p *preload) env(environment []string) []string {
 
 func (p *preload) remove() { _ = os.RemoveAll(p.dir) } // a leftover in the temporary directory harms nobody
 
-// preloadState is what became of the library in the processes of one machine.
+// preloadState says whether processes of one machine loaded and used the library.
 type preloadState struct {
 	Library  string   `json:"library"`
 	Programs []string `json:"programs"` // that loaded it

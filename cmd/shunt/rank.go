@@ -98,13 +98,13 @@ func askRanks(ctx context.Context, task string, config any, job launch.Job, into
 	if err != nil {
 		return plugin.Errorf(plugin.System, "%w", descriptors.Advise(err, 2))
 	}
-	answer := make(chan []byte, 1)
+	result := make(chan []byte, 1)
 	go func() {
 		data, err := io.ReadAll(io.LimitReader(read, maxReport))
 		if err != nil {
 			data = nil
 		}
-		answer <- data
+		result <- data
 	}()
 	job.Files = func(rank int) ([]*os.File, error) {
 		if rank == 0 {
@@ -120,7 +120,7 @@ func askRanks(ctx context.Context, task string, config any, job launch.Job, into
 	defer stop()
 	runErr := launch.Run(ctx, job, received)
 	_ = write.Close() // closed already where rank 0 was started
-	data := <-answer
+	data := <-result
 	_ = read.Close() // read to its end
 	if runErr != nil {
 		if said.text() != "" {
@@ -129,7 +129,7 @@ func askRanks(ctx context.Context, task string, config any, job launch.Job, into
 		return runErr
 	}
 	if err := json.Unmarshal(data, into); err != nil {
-		return plugin.Errorf(plugin.Protocol, "rank 0 reported no answer: %w", err)
+		return plugin.Errorf(plugin.Protocol, "rank 0 reported no result: %w", err)
 	}
 	if text := said.text(); text != "" {
 		fmt.Fprintln(warnings, text)

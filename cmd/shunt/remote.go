@@ -20,7 +20,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// remoteJob is what the launcher of one machine is told, as a line of JSON on its standard input: secrets are in it,
+// remoteJob is the job of one machine, which its launcher reads as a line of JSON from standard input: it has secrets,
 // which other users could see in a command line.
 type remoteJob struct {
 	Machine string        `json:"machine"`
@@ -44,7 +44,7 @@ type remoteJob struct {
 var carried = []string{"SHUNT_", "NCCL_", "UCX_", "CUDA_", "PYTHON", "OMP_", "PATH=", "LD_LIBRARY_PATH=",
 	"VIRTUAL_ENV="}
 
-// portsOfJob is how many ports a job on several machines may use: eight to meet on, and MASTER_PORT.
+// portsOfJob is the number of ports that a job on several machines may use: eight to meet on, and MASTER_PORT.
 const portsOfJob = 9
 
 // remote are the flags of a job on several machines.
@@ -125,7 +125,7 @@ func isHere(host string) bool {
 	return host == "localhost" || (err == nil && host == name)
 }
 
-// carriedEnv is what ranks on other machines get of this environment, and what was given.
+// carriedEnv returns the environment of ranks on other machines: a part of this one, and the given entries.
 func carriedEnv(given []string) []string {
 	var env []string
 	for _, entry := range os.Environ() {
@@ -139,7 +139,7 @@ func carriedEnv(given []string) []string {
 	return append(env, given...)
 }
 
-// meetings are where the ranks meet, each time the job is started anew, and by which secret.
+// meetings has the address and the secret with which the ranks meet, for each start of the job.
 type meetings struct {
 	address string
 	port    int // 0: any

@@ -54,10 +54,10 @@ func TestTune(t *testing.T) {
 	t.Setenv("SHUNT_TUNING_FILE", path)
 	stdout, stderr, code = shunt(t, "explain", "all_reduce", "-n", "3", "--memory", "host", "--bytes", "8", "--json")
 	require.Zero(t, code, stderr)
-	var answers []explained
-	require.NoError(t, json.Unmarshal([]byte(stdout), &answers))
-	require.NotEqual(t, "shm/one_shot", answers[0].Chosen)
-	require.Equal(t, "measured", answers[0].Source)
+	var explanations []explained
+	require.NoError(t, json.Unmarshal([]byte(stdout), &explanations))
+	require.NotEqual(t, "shm/one_shot", explanations[0].Chosen)
+	require.Equal(t, "measured", explanations[0].Source)
 }
 
 func TestTuneJSON(t *testing.T) {

@@ -162,7 +162,7 @@ func (r *tuneRun) measure(ctx context.Context, result *tuneResult) error {
 	if config.Regret {
 		file = os.Getenv("SHUNT_TUNING_FILE")
 	}
-	answers, err := r.ask(ctx, config, file)
+	choices, err := r.ask(ctx, config, file)
 	if err != nil {
 		return err
 	}
@@ -170,15 +170,15 @@ func (r *tuneRun) measure(ctx context.Context, result *tuneResult) error {
 	estimate := time.Duration(0)
 	for _, part := range config.Apart() {
 		name := part.Collectives[0]
-		if choices := bench.Choices(answers, name); choices < 2 && (choices == 0 || len(config.Against) == 0) {
+		if count := bench.Algorithms(choices, name); count < 2 && (count == 0 || len(config.Against) == 0) {
 			result.Single = append(result.Single, name)
 			continue
 		}
-		if names := bench.Unmeasured(answers, name); len(names) > 0 {
+		if names := bench.Unmeasured(choices, name); len(names) > 0 {
 			result.Unmeasured[name] = names
 		}
 		parts = append(parts, part)
-		estimate += part.EstimateTune(of(answers, name))
+		estimate += part.EstimateTune(of(choices, name))
 	}
 	fmt.Fprintf(r.command.ErrOrStderr(), "shunt tune: %s, %d collectives, about %s\n", result, len(parts),
 		max(estimate, time.Second))
@@ -188,13 +188,13 @@ func (r *tuneRun) measure(ctx context.Context, result *tuneResult) error {
 	}
 	for _, part := range parts {
 		name := part.Collectives[0]
-		rows, err := r.part(ctx, part, of(answers, name), file)
+		rows, err := r.part(ctx, part, of(choices, name), file)
 		var tuned []bench.Tuned
 		if config.Regret {
-			result.Regrets = append(result.Regrets, bench.Regrets(rows, of(answers, name))...)
+			result.Regrets = append(result.Regrets, bench.Regrets(rows, of(choices, name))...)
 			r.wrong += bench.WrongOf(rows)
 		} else {
-			tuned = bench.NewTuned(rows, of(answers, name))
+			tuned = bench.NewTuned(rows, of(choices, name))
 		}
 		if err != nil {
 			if ctx.Err() != nil {
@@ -224,13 +224,13 @@ func (r *tuneRun) measure(ctx context.Context, result *tuneResult) error {
 	return nil
 }
 
-// of returns the answers about one collective.
-func of(answers []bench.Answer, collective string) []bench.Answer {
-	return slices.DeleteFunc(slices.Clone(answers), func(a bench.Answer) bool { return a.Collective != collective })
+// of returns the choices for one collective.
+func of(choices []bench.Choice, collective string) []bench.Choice {
+	return slices.DeleteFunc(slices.Clone(choices), func(a bench.Choice) bool { return a.Collective != collective })
 }
 
 // part runs the ranks of one collective.
-func (r *tuneRun) part(ctx context.Context, config bench.Config, answers []bench.Answer, file string) ([]bench.Row,
+func (r *tuneRun) part(ctx context.Context, config bench.Config, choices []bench.Choice, file string) ([]bench.Row,
 	error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -238,7 +238,7 @@ func (r *tuneRun) part(ctx context.Context, config bench.Config, answers []bench
 	}
 	limit := r.limit
 	if limit == 0 {
-		limit = max(time.Minute, 5*config.EstimateTune(answers))
+		limit = max(time.Minute, 5*config.EstimateTune(choices))
 	}
 	timed, cancel := context.WithTimeoutCause(ctx, limit, plugin.Errorf(plugin.Timeout, "not done after %s", limit))
 	defer cancel()
@@ -272,11 +272,11 @@ func tuneEnv(config *bench.Config, file string) []string {
 }
 
 // ask lets real ranks say what they would take, with a tuning file or without.
-func (r *tuneRun) ask(ctx context.Context, config bench.Config, file string) ([]bench.Answer, error) {
+func (r *tuneRun) ask(ctx context.Context, config bench.Config, file string) ([]bench.Choice, error) {
 	job := r.job
 	job.World, job.Label, job.Env = config.World, "shunt tune", tuneEnv(&config, file)
-	var answers []bench.Answer
-	return answers, askRanks(ctx, "tune", config, job, &answers, r.command.ErrOrStderr())
+	var choices []bench.Choice
+	return choices, askRanks(ctx, "tune", config, job, &choices, r.command.ErrOrStderr())
 }
 
 func (r *tuneRun) stopped(config *bench.Config, err error) error {
@@ -310,12 +310,12 @@ func (r *tuneRun) proveAll(ctx context.Context) error {
 
 // prove notes what ranks take that have the file.
 func (r *tuneRun) prove(ctx context.Context, result *tuneResult, path string) error {
-	answers, err := r.ask(ctx, result.Config, path)
+	choices, err := r.ask(ctx, result.Config, path)
 	if err != nil {
 		return err
 	}
 	for i := range result.Rows {
-		result.Rows[i].Ask(answers)
+		result.Rows[i].Ask(choices)
 	}
 	result.Changes, result.Misses = bench.Changes(result.Rows), bench.Misses(result.Rows)
 	return nil

@@ -2,7 +2,7 @@ package cudatest
 
 import "sync"
 
-// frees is how Free treats other calls. The driver's lock guards it.
+// frees says how Free treats other calls. The driver's lock guards it.
 type frees struct {
 	wait    bool // for the streams
 	waiting bool

@@ -21,7 +21,7 @@ const (
 	// smallest is the shortest message of which NCCL's time matters: shorter ones cost as much, several times what our
 	// kernels take.
 	smallest = 1 << 20
-	// margin is what NCCL's times are multiplied by: it is chosen where it is faster than our kernels by more than the
+	// margin multiplies NCCL's times: NCCL is chosen where it is faster than our kernels by more than the
 	// estimates of these are off, as it costs a second and hundreds of MB at its first call.
 	margin = 1.03
 )

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// A value is how the tests show and make a parameter of a type.
+// A value shows and makes a parameter of a type in the tests.
 type value struct {
 	format string
 	show   func(name string) string // arguments for the format

@@ -34,7 +34,7 @@ ncclRedOpCreatePreMulSum ncclRedOpDestroy`)
 
 var ofWindows = strings.Fields(`ncclCommWindowRegister ncclCommWindowDeregister ncclWinGetUserPtr`)
 
-// collectives are what the flight recorder calls the functions that put work into a stream.
+// collectives maps the functions that put work into a stream to their names in the flight recorder.
 var collectives = map[string]string{
 	"ncclAllReduce": "ALL_REDUCE", "ncclReduce": "REDUCE", "ncclBcast": "BROADCAST", "ncclBroadcast": "BROADCAST",
 	"ncclAllGather": "ALL_GATHER", "ncclReduceScatter": "REDUCE_SCATTER", "ncclAlltoAll": "ALL_TO_ALL",
@@ -237,7 +237,7 @@ func (f function) body() string {
 	return b.String()
 }
 
-// real is how the real library's communicator is found.
+// real returns the C expression for the real library's communicator.
 func (f function) real() string {
 	switch {
 	case f.kind() == served:
@@ -250,7 +250,7 @@ func (f function) real() string {
 	return "nc_real_of(comm, NC_" + f.Name + ")"
 }
 
-// failure is what a function returns when what says no.
+// failure returns the C expression of a function's result where the function named what makes the error.
 func (f function) failure(what, comm string) string {
 	call := fmt.Sprintf("%s(%s, NC_%s)", what, comm, f.Name)
 	switch f.Returns {

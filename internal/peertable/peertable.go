@@ -1,5 +1,5 @@
-// Package peertable has the form of a comparison with other libraries: the file that `shunt bench-peers --write` writes,
-// and the Markdown tables of it. How times are measured does not belong here.
+// Package peertable has the form of a comparison with other libraries: the file of `shunt bench-peers --write`, and the
+// Markdown tables made of it. How times are measured does not belong here.
 package peertable
 
 import (

@@ -50,7 +50,7 @@ func inodeOf(t *testing.T, fd int) uint64 {
 }
 
 // A descriptor that came for a buffer which was given up is not taken for that of the next buffer of the same id, even
-// if the answer for that one is read before its descriptor.
+// if the reply for that one is read before its descriptor.
 func TestDescriptorOfAGivenUpBufferIsNotTheNextOnes(t *testing.T) {
 	rpc := &allocating{}
 	c := &Client{rpc: rpc, arrivals: newArrivals(), life: t.Context(), done: make(chan struct{})}

@@ -63,7 +63,7 @@ func BenchmarkPrepare(b *testing.B) {
 	}
 }
 
-// Starting a process, up to its first answer, and ending it.
+// Starting a process, up to its first reply, and ending it.
 func BenchmarkStartClose(b *testing.B) {
 	for b.Loop() {
 		c, err := Start(context.Background(), testConfig("probe"))

@@ -30,7 +30,7 @@ type Config struct {
 	Env    []string     // "KEY=value", beyond the few variables a plugin inherits
 	Logger *slog.Logger // gets the plugin's output; nil: slog.Default()
 
-	StartTimeout time.Duration // from start to first answer; 0: 10 s
+	StartTimeout time.Duration // from start to first reply; 0: 10 s
 	// how long Close waits before it kills a plugin that is stopped, three times that if it is wedged, ten times if it
 	// still works or waits for a processor; 0: 1 s
 	KillTimeout time.Duration
@@ -40,7 +40,7 @@ type Config struct {
 	// (0: 1.5 s) is dead, and so is one that gives none for three times as long
 	// though all its threads were found asleep several times, or though it has
 	// had the processor for all that time, and any that gives none for ten times as long: a busy machine
-	// delays answers, and is no reason to kill.
+	// delays replies, and is no reason to kill.
 	PingInterval time.Duration
 	PingTimeout  time.Duration
 

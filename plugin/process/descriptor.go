@@ -138,7 +138,7 @@ func rights(oob []byte) (fds []int, err error) {
 	return fds, nil
 }
 
-// arrivals holds descriptors until the answer that names them is read.
+// arrivals holds descriptors until the reply that names them is read.
 type arrivals struct {
 	mu      sync.Mutex
 	pending map[uint64]map[uint32]int // by endpoint and region; an endpoint not here is unknown
@@ -188,7 +188,7 @@ func (a *arrivals) forget(endpoint uint64) {
 	a.drop(endpoint)
 }
 
-// discard closes what an answer that was given up has left for a region.
+// discard closes what a reply that was given up has left for a region.
 func (a *arrivals) discard(endpoint uint64, region uint32) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -215,13 +215,13 @@ func (a *arrivals) put(endpoint uint64, region uint32, fd int) error {
 		unix.Close(fd)
 		return nil
 	}
-	if old, ok := regions[region]; ok { // an earlier answer that was given up
+	if old, ok := regions[region]; ok { // an earlier reply that was given up
 		unix.Close(old)
 		a.count--
 	}
 	regions[region] = fd
 	if a.count++; a.count > maxPending {
-		return plugin.Errorf(plugin.Protocol, "more than %d descriptors that no answer names", maxPending)
+		return plugin.Errorf(plugin.Protocol, "more than %d descriptors that no reply names", maxPending)
 	}
 	close(a.changed)
 	a.changed = make(chan struct{})

@@ -35,16 +35,16 @@ func (e *endpoint) call(ctx context.Context, name string, f func(context.Context
 	}
 	begun := time.Now()
 	err := e.client.call(ctx, e.operation(name), f)
-	if since := time.Since(begun); unanswered(err) && (name == "close" || !e.answers(since/8)) {
+	if since := time.Since(begun); noReply(err) && (name == "close" || !e.responds(since/8)) {
 		return named(e.operation(name), e.client.stuck(name, since))
 	}
 	return err
 }
 
-// answers reports whether the endpoint is ready for another call after one was given up
+// responds reports whether the endpoint is ready for another call after one was given up
 // at its deadline. A transport that watches its context is; one that is stuck still holds
 // the endpoint.
-func (e *endpoint) answers(within time.Duration) bool {
+func (e *endpoint) responds(within time.Duration) bool {
 	ctx, cancel := context.WithTimeout(e.client.life, min(max(within, settleTimeout/10), settleTimeout))
 	defer cancel()
 	_, err := e.client.rpc.Images(ctx, &proto.ImagesRequest{Endpoint: e.id})

@@ -51,10 +51,10 @@ func (c *Client) alive(health grpc_health_v1.HealthClient) bool {
 	begin := time.Now()
 	ctx, cancel := context.WithTimeout(c.life, 10*c.config.PingTimeout)
 	defer cancel()
-	answered := make(chan error, 1)
+	replied := make(chan error, 1)
 	go func() {
 		_, err := health.Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: goplugin.GRPCServiceName})
-		answered <- err
+		replied <- err
 	}()
 	look := time.NewTimer(c.config.PingTimeout)
 	defer look.Stop()
@@ -64,7 +64,7 @@ func (c *Client) alive(health grpc_health_v1.HealthClient) bool {
 	for {
 		var err error
 		select {
-		case err = <-answered:
+		case err = <-replied:
 			if err == nil {
 				return true
 			}
@@ -93,7 +93,7 @@ func (c *Client) alive(health grpc_health_v1.HealthClient) bool {
 		if state == "" {
 			state = "runs but is wedged"
 		}
-		c.condemn(plugin.Errorf(plugin.PluginDied, "%s does not answer: no sign of life for %v, the process %s; it was killed%s",
+		c.condemn(plugin.Errorf(plugin.PluginDied, "%s does not respond: no sign of life for %v, the process %s; it was killed%s",
 			c, time.Since(begin).Round(time.Millisecond), state, c.quoteStderr()))
 		return false
 	}
@@ -149,7 +149,7 @@ func (s *suspicion) look(p process, since time.Duration, prompt bool) string {
 // stuck kills a plugin that has not replied to a call, and returns why. It may reply to
 // pings all the same, while one of its threads waits forever.
 func (c *Client) stuck(what string, since time.Duration) error {
-	err := plugin.Errorf(plugin.PluginDied, "%s did not answer %s within %s and was killed%s", c, what, seconds(since),
+	err := plugin.Errorf(plugin.PluginDied, "%s did not respond to %s within %s and was killed%s", c, what, seconds(since),
 		c.quoteStderr())
 	c.condemn(err)
 	if first := c.Err(); first != nil {
@@ -209,7 +209,7 @@ func (c *Client) Close() error {
 	return c.teardownErr
 }
 
-// mostKillTimeouts is how many KillTimeouts a plugin has that is not seen to be wedged.
+// mostKillTimeouts is the number of KillTimeouts that a plugin gets while it does not look stuck.
 const mostKillTimeouts = 10
 
 // awaitEnd waits for the end of a plugin that was asked for it. It returns "" when it has ended, or what is wrong with
@@ -237,7 +237,7 @@ func (c *Client) awaitEnd() (state string, since time.Duration) {
 
 func (c *Client) end(dead bool) error {
 	c.runner.closing.Store(true)
-	// Kill asks first and may then wait forever for an answer; only the end of the
+	// Kill asks first and may then wait forever for a reply; only the end of the
 	// process lets it continue.
 	collected := make(chan struct{})
 	go func() {

@@ -82,7 +82,7 @@ func TestStoppedPluginIsReportedAndKilled(t *testing.T) {
 	_, err := e.Prepare(context.Background(), allReduce, probe.Algorithm)
 	took := time.Since(begin)
 	require.ErrorIs(t, err, plugin.PluginDied)
-	require.ErrorContains(t, err, "does not answer")
+	require.ErrorContains(t, err, "does not respond")
 	require.ErrorContains(t, err, "is stopped")
 	require.Less(t, took, 3*time.Second)
 	eventually(t, 5*time.Second, "the process is killed", func() bool { return gone(c.PID()) })
@@ -123,7 +123,7 @@ func (l *looked) asleep() bool       { return l.letters[l.at-1] != 'R' }
 func (l *looked) cpu() time.Duration { return time.Duration(l.at) * l.used }
 
 // A process that is awake whenever it is looked at, and that a busy machine
-// gives little time, may yet answer.
+// gives little time, may yet respond.
 func TestSuspicion(t *testing.T) {
 	for _, test := range []struct {
 		letters string

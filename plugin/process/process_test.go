@@ -22,7 +22,7 @@ import (
 )
 
 // The host cannot tell a transport in a process from the same one linked in.
-func TestProcessAnswersAsTheTransportItself(t *testing.T) {
+func TestProcessIsAsTheTransportItself(t *testing.T) {
 	c := start(t, "probe")
 	remote, local := c.Transport(), probe.Transport{}
 	info := local.Info()
@@ -207,7 +207,7 @@ func TestPanicOfATransportIsAnErrorOfTheCall(t *testing.T) {
 	require.NoError(t, open(t, c).Close(), "the plugin serves on")
 }
 
-func TestHostileAnswersAreRefused(t *testing.T) {
+func TestHostileRepliesAreRejected(t *testing.T) {
 	c := start(t, "probe")
 	for world, want := range map[int]string{
 		1001: "latency NaN",
@@ -269,11 +269,11 @@ func TestWhoeverNoticesTheEndOfACallFirst(t *testing.T) {
 	require.NoError(t, lives.Err())
 	byPlugin := func(code plugin.Code) error { return toRPC(plugin.Errorf(code, "open was given up")) }
 	for name, the := range map[string]struct {
-		given  context.Context
-		answer error
-		want   error
-		code   plugin.Code
-		text   string
+		given context.Context
+		reply error
+		want  error
+		code  plugin.Code
+		text  string
 	}{
 		"the host, deadline": {expired, status.FromContextError(context.DeadlineExceeded).Err(),
 			context.DeadlineExceeded, plugin.Timeout, "open: plugin probe (pid "},
@@ -282,13 +282,13 @@ func TestWhoeverNoticesTheEndOfACallFirst(t *testing.T) {
 		"the plugin, deadline": {lives, byPlugin(plugin.Timeout), context.DeadlineExceeded,
 			plugin.Timeout, " s; the plugin said: open was given up"},
 		"the plugin, deadline, no code": {expired, byPlugin(plugin.Internal), context.DeadlineExceeded,
-			plugin.Timeout, ") did not answer within "},
+			plugin.Timeout, ") did not respond within "},
 		"the plugin, canceled": {canceled, byPlugin(plugin.Aborted), context.Canceled, plugin.Aborted,
 			"open: the caller gave the call up; the plugin said: open was given up"},
 		"the plugin, canceled, called late": {canceled, byPlugin(plugin.Timeout), context.Canceled, plugin.Aborted,
 			"open was given up"},
 		"gRPC of the plugin, deadline": {lives, status.Error(codes.DeadlineExceeded, "too late"),
-			context.DeadlineExceeded, plugin.Timeout, ") did not answer within "},
+			context.DeadlineExceeded, plugin.Timeout, ") did not respond within "},
 		"the carrier's wait for a descriptor": {canceled,
 			plugin.Errorf(plugin.Timeout, "waiting for a descriptor: %w", context.Canceled), context.Canceled, plugin.Aborted,
 			"open: the caller gave the call up"},
@@ -298,7 +298,7 @@ func TestWhoeverNoticesTheEndOfACallFirst(t *testing.T) {
 			"open: open was given up"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := c.call(the.given, "open", func(context.Context) error { return the.answer })
+			err := c.call(the.given, "open", func(context.Context) error { return the.reply })
 			require.ErrorIs(t, err, the.want)
 			require.Equal(t, the.code, plugin.CodeOf(err))
 			require.ErrorContains(t, err, the.text)
@@ -315,7 +315,7 @@ func TestSupportsIsAskedOnce(t *testing.T) {
 	want := c.Transport().Supports(r)
 	require.NoError(t, c.Close())
 	r.Rank = 3
-	require.Equal(t, want, c.Transport().Supports(r), "the answer does not depend on the rank")
+	require.Equal(t, want, c.Transport().Supports(r), "the result does not depend on the rank")
 	r.Bytes = math.MaxInt64
 	require.Contains(t, c.Transport().Supports(r).Reason, "is closed")
 }
@@ -324,7 +324,7 @@ func TestSupportCacheIsBounded(t *testing.T) {
 	var s supportCache
 	for i := range 3 * maxSupports {
 		s.put(plugin.Request{Bytes: int64(i)}, plugin.Support{Reason: "no"})
-		require.LessOrEqual(t, len(s.answers), maxSupports)
+		require.LessOrEqual(t, len(s.known), maxSupports)
 	}
 }
 

@@ -56,7 +56,7 @@ func fromRPC(operation string, err error) error {
 	case codes.Canceled:
 		e.Code, e.Cause, said = plugin.Aborted, context.Canceled, "the call was given up"
 	case codes.DeadlineExceeded:
-		e.Code, e.Cause, said = plugin.Timeout, context.DeadlineExceeded, "the plugin did not answer in time"
+		e.Code, e.Cause, said = plugin.Timeout, context.DeadlineExceeded, "the plugin did not respond in time"
 	case codes.Unavailable:
 		e.Code, said = plugin.PluginDied, "the connection to the plugin is lost"
 	case codes.ResourceExhausted, codes.InvalidArgument:
@@ -111,24 +111,24 @@ func (c *Client) ofContext(ctx context.Context, operation string, begun time.Tim
 	e := &plugin.Error{Code: plugin.Aborted, Rank: -1, Cause: ended, Message: operation + ": the caller gave the call up"}
 	if errors.Is(ended, context.DeadlineExceeded) {
 		e.Code = plugin.Timeout
-		e.Message = fmt.Sprintf("%s: %s did not answer within %s", operation, c, seconds(time.Since(begun)))
+		e.Message = fmt.Sprintf("%s: %s did not respond within %s", operation, c, seconds(time.Since(begun)))
 	}
 	var own *transportError
 	if errors.As(err, &own) {
 		e.Message += "; the plugin said: " + check.Clip(own.Message)
-		e.Cause = &answered{ended}
+		e.Cause = &replied{ended}
 	}
 	return e
 }
 
-// answered is a context error that the plugin has returned itself.
-type answered struct{ error }
+// replied is a context error that the plugin has returned itself.
+type replied struct{ error }
 
-func (a *answered) Unwrap() error { return a.error }
+func (a *replied) Unwrap() error { return a.error }
 
-// unanswered reports whether a call failed because no reply came before its deadline.
-func unanswered(err error) bool {
-	var heard *answered
+// noReply reports whether a call failed because no reply came before its deadline.
+func noReply(err error) bool {
+	var heard *replied
 	return plugin.CodeOf(err) == plugin.Timeout && errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &heard)
 }
 

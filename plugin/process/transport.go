@@ -32,16 +32,16 @@ func (t transport) Supports(r plugin.Request) plugin.Support {
 	defer cancel()
 	s, err := t.Ask(ctx, r)
 	if err != nil {
-		t.client.config.Logger.Warn("a plugin's answer to supports is unusable", "collective", r.Collective.String(), "error",
+		t.client.config.Logger.Warn("a plugin's result of Supports is invalid", "collective", r.Collective.String(), "error",
 			err)
 		return plugin.Support{Reason: check.Clip(err.Error())}
 	}
 	return s
 }
 
-// Ask asks the plugin once for each request; a transport's answer to a request never
-// changes. A missing answer, or one that breaks the contract, is an error. A plugin that
-// does not answer before ctx's deadline is stuck, because the answer depends on the
+// Ask asks the plugin once for each request; a transport's result for a request never
+// changes. A missing result, or one that breaks the contract, is an error. A plugin that
+// does not respond before ctx's deadline is stuck, because the result depends on the
 // request only: it is killed.
 func (t transport) Ask(ctx context.Context, r plugin.Request) (plugin.Support, error) {
 	c := t.client
@@ -61,7 +61,7 @@ func (t transport) Ask(ctx context.Context, r plugin.Request) (plugin.Support, e
 		}
 		return s.Validate()
 	})
-	if unanswered(err) {
+	if noReply(err) {
 		return plugin.Support{}, named(c.info.Name+": "+what, c.stuck(what, time.Since(begun)))
 	}
 	if err != nil {
@@ -71,11 +71,11 @@ func (t transport) Ask(ctx context.Context, r plugin.Request) (plugin.Support, e
 	return s, nil
 }
 
-// supportCache remembers answers. It is emptied when it is full, which keeps
+// supportCache remembers results. It is emptied when it is full, which keeps
 // it bounded whatever sizes a job uses.
 type supportCache struct {
-	mu      sync.RWMutex
-	answers map[plugin.Request]plugin.Support
+	mu    sync.RWMutex
+	known map[plugin.Request]plugin.Support
 }
 
 const maxSupports = 4096
@@ -83,17 +83,17 @@ const maxSupports = 4096
 func (s *supportCache) get(r plugin.Request) (plugin.Support, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	a, ok := s.answers[r]
+	a, ok := s.known[r]
 	return a, ok
 }
 
 func (s *supportCache) put(r plugin.Request, a plugin.Support) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.answers == nil || len(s.answers) >= maxSupports {
-		s.answers = map[plugin.Request]plugin.Support{}
+	if s.known == nil || len(s.known) >= maxSupports {
+		s.known = map[plugin.Request]plugin.Support{}
 	}
-	s.answers[r] = a
+	s.known[r] = a
 }
 
 // Open opens an endpoint in the plugin and fetches its regions, with their

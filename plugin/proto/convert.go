@@ -50,7 +50,7 @@ func ToRequest(m *Request) plugin.Request {
 	}
 }
 
-// FromSupport returns the message of an answer to Supports.
+// FromSupport returns the message of a result of Supports.
 func FromSupport(s plugin.Support) *SupportsReply {
 	m := &SupportsReply{Reason: s.Reason}
 	for _, a := range s.Algorithms {
@@ -62,7 +62,7 @@ func FromSupport(s plugin.Support) *SupportsReply {
 	return m
 }
 
-// ToSupport returns the answer that a message holds.
+// ToSupport returns the result that a message holds.
 func ToSupport(m *SupportsReply) (plugin.Support, error) {
 	if err := atMost("algorithms", len(m.GetAlgorithms()), plugin.MaxAlgorithms); err != nil {
 		return plugin.Support{}, err

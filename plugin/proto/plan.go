@@ -57,7 +57,7 @@ func FromPlan(p *plugin.Plan) (*Plan, error) {
 // is for plugin.Plan.Validate.
 func ToPlan(m *Plan) (*plugin.Plan, error) {
 	if m == nil {
-		return nil, plugin.Errorf(plugin.Protocol, "the answer has no plan")
+		return nil, plugin.Errorf(plugin.Protocol, "the reply has no plan")
 	}
 	if err := atMost("bytes of algorithm name", len(m.Algorithm), plugin.MaxName); err != nil {
 		return nil, err

@@ -50,17 +50,17 @@ const (
 //
 // Transport moves bytes between ranks, one process for any number of
 // endpoints. Calls on one endpoint are made one at a time. Every call has a
-// deadline; a plugin that has not answered by then, and is not ready for another
+// deadline; a plugin that has not responded by then, and is not ready for another
 // call shortly after, is killed.
 type TransportClient interface {
 	// Info describes the transport. It never changes while the process lives.
 	Info(ctx context.Context, in *InfoRequest, opts ...grpc.CallOption) (*InfoReply, error)
-	// Supports answers, without side effect and from nothing but the request,
+	// Supports returns, without side effect and from nothing but the request,
 	// which algorithms can serve it, or why none can.
 	Supports(ctx context.Context, in *SupportsRequest, opts ...grpc.CallOption) (*SupportsReply, error)
 	// Open makes a rank's endpoint of one communicator. It is local: it may
 	// allocate but not talk to peers. The host picks the endpoint's number, so
-	// that it can close an endpoint whose answer never arrived.
+	// that it can close an endpoint whose reply never arrived.
 	Open(ctx context.Context, in *OpenRequest, opts ...grpc.CallOption) (*OpenReply, error)
 	// Images are the device code that launch steps name. The host asks once for
 	// each OpenReply.images that it has not seen: they are tens of MB.
@@ -219,17 +219,17 @@ func (c *transportClient) Close(ctx context.Context, in *CloseRequest, opts ...g
 //
 // Transport moves bytes between ranks, one process for any number of
 // endpoints. Calls on one endpoint are made one at a time. Every call has a
-// deadline; a plugin that has not answered by then, and is not ready for another
+// deadline; a plugin that has not responded by then, and is not ready for another
 // call shortly after, is killed.
 type TransportServer interface {
 	// Info describes the transport. It never changes while the process lives.
 	Info(context.Context, *InfoRequest) (*InfoReply, error)
-	// Supports answers, without side effect and from nothing but the request,
+	// Supports returns, without side effect and from nothing but the request,
 	// which algorithms can serve it, or why none can.
 	Supports(context.Context, *SupportsRequest) (*SupportsReply, error)
 	// Open makes a rank's endpoint of one communicator. It is local: it may
 	// allocate but not talk to peers. The host picks the endpoint's number, so
-	// that it can close an endpoint whose answer never arrived.
+	// that it can close an endpoint whose reply never arrived.
 	Open(context.Context, *OpenRequest) (*OpenReply, error)
 	// Images are the device code that launch steps name. The host asks once for
 	// each OpenReply.images that it has not seen: they are tens of MB.

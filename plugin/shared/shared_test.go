@@ -81,7 +81,7 @@ var allReduce = plugin.Request{Collective: plugin.AllReduce, DType: plugin.Float
 	Bytes: 1024}
 
 // The host cannot tell a transport in a shared object from one linked in.
-func TestSharedAnswersAsTheTransportItself(t *testing.T) {
+func TestSharedIsAsTheTransportItself(t *testing.T) {
 	loaded, local := openProbe(t), probe.Transport{}
 	require.Equal(t, local.Info(), loaded.Info())
 	require.Equal(t, local.Supports(allReduce), loaded.Supports(allReduce))

@@ -42,13 +42,13 @@ func request(r plugin.Request) C.shunt_request {
 	}
 }
 
-// Supports asks the object. An answer that breaks the contract's limits counts as no,
+// Supports asks the object. A result that breaks the contract's limits counts as no,
 // with the violation as the reason.
 func (t *transport) Supports(r plugin.Request) plugin.Support {
 	s, err := t.Ask(context.Background(), r)
 	if err != nil {
-		t.logger.Warn("a transport's answer to supports is unusable", "collective", r.Collective.String(), "error", err)
-		return plugin.Support{Reason: check.Clip("its answer is unusable: " + err.Error())}
+		t.logger.Warn("a transport's result of Supports is invalid", "collective", r.Collective.String(), "error", err)
+		return plugin.Support{Reason: check.Clip("its result is invalid: " + err.Error())}
 	}
 	return s
 }
@@ -58,34 +58,34 @@ func (t *transport) Supports(r plugin.Request) plugin.Support {
 func (t *transport) Ask(_ context.Context, r plugin.Request) (plugin.Support, error) {
 	r.Rank = 0 // which Supports must not look at
 	asked := request(r)
-	answer := C.shunt_support{struct_size: C.sizeof_shunt_support}
-	C.shunt_call_supports(t.table, &asked, &answer)
-	s, err := support(&answer)
+	result := C.shunt_support{struct_size: C.sizeof_shunt_support}
+	C.shunt_call_supports(t.table, &asked, &result)
+	s, err := support(&result)
 	if err == nil {
 		err = s.Validate()
 	}
 	return s, err
 }
 
-func support(answer *C.shunt_support) (plugin.Support, error) {
-	if answer.count == C.SHUNT_SUPPORTS_FAILED {
-		reason, err := text(&answer.reason[0], len(answer.reason)-1)
+func support(result *C.shunt_support) (plugin.Support, error) {
+	if result.count == C.SHUNT_SUPPORTS_FAILED {
+		reason, err := text(&result.reason[0], len(result.reason)-1)
 		if err != nil {
 			reason = "it does not say why"
 		}
 		return plugin.Support{}, plugin.Errorf(plugin.Internal, "supports failed: %s", check.Clip(reason))
 	}
-	if answer.count > C.SHUNT_MAX_ALGORITHMS {
+	if result.count > C.SHUNT_MAX_ALGORITHMS {
 		return plugin.Support{}, plugin.Errorf(plugin.Protocol, "it offers %d algorithms, want at most %d",
-			uint32(answer.count), plugin.MaxAlgorithms)
+			uint32(result.count), plugin.MaxAlgorithms)
 	}
 	s := plugin.Support{}
 	var err error
-	if s.Reason, err = text(&answer.reason[0], len(answer.reason)-1); err != nil {
+	if s.Reason, err = text(&result.reason[0], len(result.reason)-1); err != nil {
 		return s, plugin.Errorf(plugin.Protocol, "its reason: %w", err)
 	}
-	for i := range answer.algorithms[:answer.count] {
-		a := &answer.algorithms[i]
+	for i := range result.algorithms[:result.count] {
+		a := &result.algorithms[i]
 		name, err := text(&a.name[0], len(a.name)-1)
 		if err != nil {
 			return s, plugin.Errorf(plugin.Protocol, "the name of algorithm %d: %w", i, err)

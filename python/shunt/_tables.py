@@ -14,7 +14,7 @@ class Code(enum.IntEnum):
     MISMATCH = 3  # ranks disagree about the operation, its dtype, count, root or order
     TIMEOUT = 4  # a deadline passed; the message names the rank that was waited for
     PEER_DIED = 5  # a peer rank's process ended or its connection was lost
-    PLUGIN_DIED = 6  # a transport's process ended or does not answer
+    PLUGIN_DIED = 6  # a transport's process ended or does not respond
     ABORTED = 7  # the communicator was aborted, here or on a peer
     CLOSED = 8  # the communicator, endpoint or handle is closed
     OUT_OF_MEMORY = 9  # memory, file descriptors or another limit ran out
@@ -141,7 +141,7 @@ class PeerDiedError(ShuntError):
 
 
 class PluginDiedError(ShuntError):
-    """a transport's process ended or does not answer"""
+    """a transport's process ended or does not respond"""
 
     code = Code.PLUGIN_DIED
 

@@ -38,7 +38,7 @@ def test_wrong_calls_are_no_failure(comm):
     assert comm.error is None and comm.records() == []
 
 
-def test_a_failure_is_answered_until_the_end(comm):
+def test_a_failure_is_returned_until_the_end(comm):
     part = comm.split(0)
     part.abort("tired of \N{SNOWMAN} \"quotes\"")
     for _ in range(2):

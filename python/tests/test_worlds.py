@@ -41,7 +41,7 @@ def test_a_call_says_how_it_ended_though_closed_meanwhile(world):
     world.run(2, "closes_during_a_call")
 
 
-def test_questions_are_answered_during_a_call(world):
+def test_queries_return_during_a_call(world):
     world.run(3, "asks")
 
 

@@ -114,7 +114,7 @@ def _cause(text: str) -> str:
     """The last line that names an error, without addresses and paths."""
     lines = [line.strip() for line in text.splitlines() if re.match(r"\s*[\w.]*(Error|Exception)\b.*: ", line)]
     own = [line for line in lines if "Process" not in line and "exited with error code" not in line]
-    return re.sub(r"0x[0-9a-f]+|/\S+/", "", (own or lines or ["no answer in time"])[-1])[:160]
+    return re.sub(r"0x[0-9a-f]+|/\S+/", "", (own or lines or ["no reply in time"])[-1])[:160]
 
 
 def names(part: str) -> list[str]:

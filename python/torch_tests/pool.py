@@ -54,7 +54,7 @@ class Pool:
 
         try:
             self._make_world(size)
-            answers = self._ask([("case", case.key, arguments)] * size, case.seconds, case.dies)
+            replies = self._ask([("case", case.key, arguments)] * size, case.seconds, case.dies)
         except Failure as failure:
             logs = "\n".join(f"--- log of rank {i} ---\n{text}"
                              for i in range(len(self.ranks)) if (text := tail(self._log(i), 30)))
@@ -62,10 +62,10 @@ class Pool:
             raise Failure(f"{case.key} on {size} ranks: {_gist(failure)}\n{failure}\n{logs}") from None
         if case.breaks:
             self.stop()
-        skips = {text for kind, text in answers if kind == "skip"}
+        skips = {text for kind, text in replies if kind == "skip"}
         if skips:
-            if any(kind not in ("skip", "died") for kind, _ in answers):
-                raise Failure(f"{case.key}: only some ranks skipped: {answers}")
+            if any(kind not in ("skip", "died") for kind, _ in replies):
+                raise Failure(f"{case.key}: only some ranks skipped: {replies}")
             raise Lacking("; ".join(sorted(skips)))
 
     def _make_world(self, size: int) -> None:
@@ -86,34 +86,34 @@ class Pool:
         self.world = size
 
     def _ask(self, requests: list, seconds: float, last_dies: bool = False) -> list[tuple[str, str]]:
-        """Every rank's answer; a rank that fails, ends or does not answer in time is a Failure."""
+        """Every rank's reply; a rank that fails, ends or does not respond in time is a Failure."""
         for (_, connection), request in zip(self.ranks, requests):
             connection.send(request)
         waiting = {self.ranks[i][1]: i for i in range(len(requests))}
-        answers: list = [None] * len(requests)
+        replies: list = [None] * len(requests)
         end = time.monotonic() + seconds
         bad = False
         while waiting and (left := end - time.monotonic()) > 0:
             for connection in wait(list(waiting), left):
                 rank = waiting.pop(connection)
                 try:
-                    answers[rank] = connection.recv()
+                    replies[rank] = connection.recv()
                 except (EOFError, OSError):
                     self.ranks[rank][0].join(5)
                     expected = last_dies and rank == len(requests) - 1
-                    answers[rank] = ("died" if expected else "error",
+                    replies[rank] = ("died" if expected else "error",
                                      f"the process ended with status {self.ranks[rank][0].exitcode}")
-                if answers[rank][0] == "error" and not bad:
+                if replies[rank][0] == "error" and not bad:
                     bad, end = True, min(end, time.monotonic() + GRACE)
         for rank in waiting.values():
-            answers[rank] = ("error", f"no answer after {GRACE if bad else seconds:g} s"
+            replies[rank] = ("error", f"no reply after {GRACE if bad else seconds:g} s"
                              + (" since the first failure" if bad else ""))
             os.kill(self.ranks[rank][0].pid, signal.SIGUSR1)  # its stack goes to its log
         if waiting:
             time.sleep(0.3)
-        if any(kind == "error" for kind, _ in answers):
-            raise Failure("\n".join(f"rank {i}: {text}" for i, (kind, text) in enumerate(answers) if kind == "error"))
-        return answers
+        if any(kind == "error" for kind, _ in replies):
+            raise Failure("\n".join(f"rank {i}: {text}" for i, (kind, text) in enumerate(replies) if kind == "error"))
+        return replies
 
     def _log(self, rank: int) -> pathlib.Path:
         return self.directory / f"rank-{rank}.log"
@@ -137,7 +137,7 @@ class Pool:
 def _gist(failure: Failure) -> str:
     """What the first rank that failed by itself said last: the line of a summary."""
     blocks = [block.strip() for block in str(failure).split("\nrank ")]
-    first = next((b for b in blocks if "no answer after" not in b), blocks[0])
+    first = next((b for b in blocks if "no reply after" not in b), blocks[0])
     return first.splitlines()[-1]
 
 

@@ -46,7 +46,7 @@ def case(*, each: tuple | list = ((),), worlds: tuple[int, ...] = WORLDS, second
 
     seconds is its deadline; slow ones run only with --slow; breaks says that the
     processes are of no use after it (a communicator is aborted); dies, that the last rank
-    ends in it and gives no answer.
+    ends in it and does not reply.
     """
     def register(function: Callable) -> Callable:
         module = function.__module__.rpartition(".")[2]

@@ -1,4 +1,4 @@
-"""One rank: a process that makes worlds and runs cases as the pool asks, and answers each with one message."""
+"""One rank: a process that makes worlds and runs cases as the pool asks, and replies to each with one message."""
 
 import contextlib
 import ctypes
@@ -20,7 +20,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def serve(connection, number: int, log: str, parent: int) -> None:
-    """Answers requests until the pool goes away. Outputs and stacks (SIGUSR1) go to the log."""
+    """Serves requests until the pool goes away. Outputs and stacks (SIGUSR1) go to the log."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(out, 1)
@@ -39,14 +39,14 @@ def serve(connection, number: int, log: str, parent: int) -> None:
         try:
             if request[0] == "world":
                 world = _make(number, *request[1:])
-                answer = ("ok", "")
+                reply = ("ok", "")
             else:
-                answer = _run(world, request[1], request[2])
+                reply = _run(world, request[1], request[2])
         except Skip as skip:
-            answer = ("skip", str(skip))
+            reply = ("skip", str(skip))
         except BaseException:
-            answer = ("error", traceback.format_exc())
-        connection.send(answer)
+            reply = ("error", traceback.format_exc())
+        connection.send(reply)
 
 
 def _make(rank: int, size: int, device: str, backend: str, truth: str, meeting: str, seconds: float) -> World:

@@ -206,12 +206,12 @@ func (r *runner) world(ctx context.Context, world int) (err error) {
 	if err := r.pool.Start(ctx); err != nil {
 		return r.trouble(ctx, "open", err)
 	}
-	var answer openAnswer
-	if err := json.Unmarshal(r.pool.SetupPayloads()[0], &answer); err != nil {
+	var reply openReply
+	if err := json.Unmarshal(r.pool.SetupPayloads()[0], &reply); err != nil {
 		return fmt.Errorf("conformance: what rank 0 offers: %w", err)
 	}
-	r.offers, r.report.Info = answer.Offers, answer.Info
-	for _, b := range answer.Broken {
+	r.offers, r.report.Info = reply.Offers, reply.Info
+	for _, b := range reply.Broken {
 		r.report.Results = append(r.report.Results, CaseResult{Name: fmt.Sprintf("%s/w%d/%s", b.Method, world, b.Request),
 			Outcome: Failed, Detail: b.Detail})
 		if r.enough() {
@@ -380,11 +380,11 @@ func (r *runner) repetition(c *Case) string {
 // judge compares what the ranks say: they must have skipped alike and run the
 // same algorithm.
 func (r *CaseResult) judge(outcomes []pool.Outcome) {
-	var first caseAnswer
+	var first caseReply
 	for rank, o := range outcomes {
-		var a caseAnswer
+		var a caseReply
 		if err := json.Unmarshal(o.Payload, &a); err != nil {
-			r.Outcome, r.Detail = Failed, fmt.Sprintf("rank %d's answer: %v", rank, err)
+			r.Outcome, r.Detail = Failed, fmt.Sprintf("rank %d's reply: %v", rank, err)
 			return
 		}
 		if rank == 0 {

@@ -11,7 +11,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// mistakeLimit is how long a call that cannot succeed is given to say so. It may wait for longer, until its deadline.
+// mistakeLimit bounds the time until a call that cannot succeed fails. It may wait for longer, until its deadline.
 const mistakeLimit = 100 * time.Millisecond
 
 // mistakes has one rank call something else than the others. No call may succeed that needs what that rank did not

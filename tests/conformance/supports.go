@@ -11,23 +11,23 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// broken is an answer to Supports, or to Open, that breaks the contract.
+// broken is a result of Supports, or of Open, that breaks the contract.
 type broken struct {
 	Method  string
 	Request string
 	Detail  string
 }
 
-// brokenAnswers asks a transport everything that calls can ask, and checks that it answers
+// brokenResults asks a transport everything that calls can ask, and checks that it returns
 // within the limits, alike on every rank and alike when asked again. Of each collective it
 // reports the first few.
-func brokenAnswers(ctx context.Context, l *carrier.Loaded, world int, memory plugin.MemoryKind) []broken {
+func brokenResults(ctx context.Context, l *carrier.Loaded, world int, memory plugin.MemoryKind) []broken {
 	const most = 3 // of a collective
 	var list []broken
 	for _, collective := range plugin.Collectives() {
 		found := 0
 		for _, req := range requests(collective, l.Info.Features, world, memory) {
-			detail := brokenAnswer(ctx, l, req)
+			detail := brokenResult(ctx, l, req)
 			if detail == "" {
 				continue
 			}
@@ -41,8 +41,8 @@ func brokenAnswers(ctx context.Context, l *carrier.Loaded, world int, memory plu
 	return list
 }
 
-// brokenAnswer returns the error in the answer to one request; "" if there is none.
-func brokenAnswer(ctx context.Context, l *carrier.Loaded, req plugin.Request) string {
+// brokenResult returns the error in the result of one request; "" if there is none.
+func brokenResult(ctx context.Context, l *carrier.Loaded, req plugin.Request) string {
 	first, err := l.Ask(ctx, req)
 	if err != nil {
 		return err.Error()
@@ -54,7 +54,7 @@ func brokenAnswer(ctx context.Context, l *carrier.Loaded, req plugin.Request) st
 			return what + ": " + err.Error()
 		}
 		if !reflect.DeepEqual(first, second) {
-			return fmt.Sprintf("%s it answers otherwise: %+v, and then %+v", what, first, second)
+			return fmt.Sprintf("%s it returns something else: %+v, and then %+v", what, first, second)
 		}
 	}
 	return ""

@@ -15,7 +15,7 @@ import (
 
 const nonsenseEnv = "SHUNT_TEST_NONSENSE"
 
-// nonsense is shm with an answer to Supports that breaks the contract.
+// nonsense is shm with a result of Supports that breaks the contract.
 type nonsense struct{ shm.Transport }
 
 func (n nonsense) Info() plugin.Info {
@@ -24,8 +24,8 @@ func (n nonsense) Info() plugin.Info {
 	return i
 }
 
-// answers are the ways to break it, and what a report says of each.
-var answers = map[string]struct {
+// results are the ways to break it, and what a report says of each.
+var results = map[string]struct {
 	support func(plugin.Request) plugin.Support
 	want    string
 }{
@@ -43,7 +43,7 @@ var answers = map[string]struct {
 		"is not printable UTF-8"},
 	"rank": {func(r plugin.Request) plugin.Support {
 		return plugin.Support{Reason: strings.Repeat("x", 1+r.Rank)}
-	}, "asked by the last rank it answers otherwise"},
+	}, "asked by the last rank it returns something else"},
 }
 
 func one(change func(*plugin.Algorithm)) func(plugin.Request) plugin.Support {
@@ -56,13 +56,13 @@ func one(change func(*plugin.Algorithm)) func(plugin.Request) plugin.Support {
 
 // Supports returns nonsense for a collective that nothing else here needs.
 func (n nonsense) Supports(req plugin.Request) plugin.Support {
-	if how, ok := answers[os.Getenv(nonsenseEnv)]; ok && req.Collective == plugin.ScatterV {
+	if how, ok := results[os.Getenv(nonsenseEnv)]; ok && req.Collective == plugin.ScatterV {
 		return how.support(req)
 	}
 	return n.Transport.Supports(req)
 }
 
-// failing returns the details of the failed answers in a short run of next to no cases.
+// failing returns the details of the failed results in a short run of next to no cases.
 func failing(t *testing.T, cfg conformance.Config) (details []string) {
 	t.Helper()
 	cfg.Worlds, cfg.Short, cfg.Filter = []int{2}, true, regexp.MustCompile(`^barrier`)
@@ -81,10 +81,10 @@ func failing(t *testing.T, cfg conformance.Config) (details []string) {
 	return details
 }
 
-// An answer to Supports that breaks the contract is a failed case, whatever the host
+// A result of Supports that breaks the contract is a failed case, whatever the host
 // makes of it.
 func TestNonsenseOfSupportsFails(t *testing.T) {
-	for how, a := range answers {
+	for how, a := range results {
 		t.Run(how, func(t *testing.T) {
 			details := failing(t, conformance.Config{Transport: "builtin:nonsense", Env: []string{nonsenseEnv + "=" + how}})
 			if len(details) == 0 || !strings.Contains(details[0], a.want) {
@@ -97,7 +97,7 @@ func TestNonsenseOfSupportsFails(t *testing.T) {
 	}
 }
 
-// A run that ends early ends with the answers to Supports too: they are cases.
+// A run that ends early ends with the results of Supports too: they are cases.
 func TestNonsenseOfSupportsCountsAsFailures(t *testing.T) {
 	details := failing(t, conformance.Config{Transport: "builtin:nonsense", Env: []string{nonsenseEnv + "=neither"},
 		MaxFailures: 1})

@@ -18,7 +18,7 @@ import (
 	"github.com/shunt-ccl/shunt/tests/pool"
 )
 
-// Names of the requests that a worker answers.
+// Names of the requests that a worker serves.
 const (
 	handlerOpen  = "conformance open"
 	handlerCase  = "conformance case"
@@ -44,8 +44,8 @@ type openRequest struct {
 	Probes    []int64 // when not nil, rank 0 returns what is offered at these sizes
 }
 
-// openAnswer is rank 0's.
-type openAnswer struct {
+// openReply is rank 0's.
+type openReply struct {
 	Offers []offer
 	Broken []broken
 	Info   plugin.Info
@@ -156,15 +156,15 @@ func openHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, e
 	if w.Rank != 0 {
 		return nil, nil
 	}
-	answer := openAnswer{Info: world.Transports()[0].Info}
+	reply := openReply{Info: world.Transports()[0].Info}
 	if request.Probes != nil {
-		answer.Broken = append(brokenAnswers(ctx, world.Transports()[0], w.World, request.Memory),
+		reply.Broken = append(brokenResults(ctx, world.Transports()[0], w.World, request.Memory),
 			acceptedOptions(ctx, world.Transports()[0], request.Memory, options.Device)...)
-		if answer.Offers, err = offersOf(r.explainer(world), request.Probes); err != nil {
+		if reply.Offers, err = offersOf(r.explainer(world), request.Probes); err != nil {
 			return nil, err
 		}
 	}
-	return json.Marshal(answer)
+	return json.Marshal(reply)
 }
 
 func closeHandler(_ context.Context, w *pool.Worker, _ []byte) ([]byte, error) {
@@ -210,8 +210,8 @@ func offersOf(explain explainer, sizes []int64) ([]offer, error) {
 	return offers, nil
 }
 
-// caseAnswer is a rank's reply about a case that did not fail.
-type caseAnswer struct {
+// caseReply is a rank's reply about a case that did not fail.
+type caseReply struct {
 	Skip string `json:",omitempty"` // why the case could not run: the capability that is absent
 	Ran  string `json:",omitempty"` // the algorithm that ran
 }
@@ -231,14 +231,14 @@ func caseHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, e
 		var err error
 		ran, err = r.explain(comm, &c)
 		if plugin.CodeOf(err) == plugin.Unsupported {
-			return json.Marshal(caseAnswer{Skip: err.Error()})
+			return json.Marshal(caseReply{Skip: err.Error()})
 		}
 		if err != nil {
 			return nil, err
 		}
 	}
 	if ran.OwnNumerics && (c.Family == Rounding || c.Family == Special) {
-		return json.Marshal(caseAnswer{Skip: fmt.Sprintf("%s of %s values: %s says that it rounds in its own way (numerics)",
+		return json.Marshal(caseReply{Skip: fmt.Sprintf("%s of %s values: %s says that it rounds in its own way (numerics)",
 			c.Collective, c.Family, ran.Chosen)})
 	}
 	if c.Scenario != "" {
@@ -253,7 +253,7 @@ func caseHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, e
 			if err := r.settle(); err != nil {
 				return nil, pool.Fatal(err)
 			}
-			return json.Marshal(caseAnswer{Skip: err.Error()})
+			return json.Marshal(caseReply{Skip: err.Error()})
 		}
 		if err != nil { // the ranks may be out of step, and others wait for this one
 			for _, comm := range r.comms {
@@ -261,7 +261,7 @@ func caseHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, e
 			}
 			return nil, pool.Fatal(err)
 		}
-		return json.Marshal(caseAnswer{})
+		return json.Marshal(caseReply{})
 	}
 	if c.Algorithm != "" && ran.Chosen != c.Algorithm {
 		return nil, fmt.Errorf("algorithm %s was forced but %s would run: %s", c.Algorithm, ran.Chosen, ran.Why)
@@ -269,7 +269,7 @@ func caseHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, e
 	if err := r.single(comm, &c); err != nil {
 		return nil, err
 	}
-	return json.Marshal(caseAnswer{Ran: ran.Chosen})
+	return json.Marshal(caseReply{Ran: ran.Chosen})
 }
 
 // settle waits for what the rank has put into streams.

@@ -4,7 +4,7 @@
 // ranks, started on first use and kept until Close. Every case is one request
 // frame and one response frame per rank, on a pair of pipes of their own
 // (descriptors 3 and 4 of the worker), so that nothing a rank prints can be
-// mistaken for an answer. A case that passes its deadline, or whose rank dies,
+// mistaken for a reply. A case that passes its deadline, or whose rank dies,
 // fails alone: the pool is killed, and started again for the next case.
 //
 // The binary calls Main first in main or TestMain, and registers what workers

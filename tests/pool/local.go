@@ -55,15 +55,15 @@ func (l *Local) PIDs() []int {
 	return pids
 }
 
-// SetupPayloads returns the answers that the ranks gave to the latest Setup.
+// SetupPayloads returns the replies that the ranks gave to the latest Setup.
 func (l *Local) SetupPayloads() [][]byte {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var answers [][]byte
+	var responses [][]byte
 	for _, o := range l.setup {
-		answers = append(answers, o.Payload)
+		responses = append(responses, o.Payload)
 	}
-	return answers
+	return responses
 }
 
 // Start sets the ranks up if they are not.
@@ -166,7 +166,7 @@ func (l *Local) runCase(ctx context.Context, c Case) (*Result, error) {
 			stacks := goroutines()
 			for rank := range result.Outcomes {
 				if o := &result.Outcomes[rank]; o.Time == 0 {
-					o.Error, result.Respawn = fmt.Sprintf("no answer within %v", c.Timeout), true
+					o.Error, result.Respawn = fmt.Sprintf("no reply within %v", c.Timeout), true
 					o.Stderr, stacks = stacks, "" // once
 				}
 			}

@@ -80,7 +80,7 @@ func TestLocalRanksKeepTheirStateUntilOneBreaks(t *testing.T) {
 		t.Errorf("fresh: %s", got)
 	}
 	if got := string(l.SetupPayloads()[1]); got != "1/2 b" {
-		t.Errorf("setup answered %q", got)
+		t.Errorf("setup returned %q", got)
 	}
 	if got := fresh("break"); !strings.Contains(got, "canceled") {
 		t.Errorf("broken: %s", got)
@@ -109,7 +109,7 @@ func TestLocalDeadlineShowsStacks(t *testing.T) {
 	timer := time.AfterFunc(500*time.Millisecond, func() { close(localGate) })
 	defer timer.Stop()
 	result := <-done
-	if o := result.Outcomes[1]; !strings.Contains(o.Error, "no answer within 50ms") ||
+	if o := result.Outcomes[1]; !strings.Contains(o.Error, "no reply within 50ms") ||
 		!strings.Contains(o.Stderr, "pool.init") {
 		t.Errorf("%q, stacks %q", o.Error, o.Stderr)
 	}

@@ -104,15 +104,15 @@ type Outcome struct {
 	Rank    int
 	Payload []byte
 	Error   string        // "" when the rank succeeded
-	Silent  bool          // it gave no answer, which Error says
-	Time    time.Duration // as the rank measured it; 0 when it did not answer
+	Silent  bool          // it did not reply, which Error says
+	Time    time.Duration // as the rank measured it; 0 when it did not respond
 	Stderr  string        // tail of what it wrote during the case; only when the case failed
 }
 
 // Result is the result of a case.
 type Result struct {
 	Outcomes []Outcome
-	Time     time.Duration // from writing the requests until the last answer
+	Time     time.Duration // from writing the requests until the last reply
 	Respawn  bool          // the processes were killed; the next case starts them again
 }
 
@@ -165,15 +165,15 @@ func (p *Pool) Run(ctx context.Context, c Case) (*Result, error) {
 	return p.runCase(ctx, c)
 }
 
-// SetupPayloads returns the answers that the ranks gave to the latest Setup.
+// SetupPayloads returns the replies that the ranks gave to the latest Setup.
 func (p *Pool) SetupPayloads() [][]byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var answers [][]byte
+	var responses [][]byte
 	for _, o := range p.setup {
-		answers = append(answers, o.Payload)
+		responses = append(responses, o.Payload)
 	}
-	return answers
+	return responses
 }
 
 // Start starts the processes if none run, so that the time it takes is not
@@ -223,7 +223,7 @@ func (p *Pool) start(ctx context.Context) error {
 	return nil
 }
 
-type answer struct {
+type response struct {
 	rank int
 	f    *frame
 	err  error
@@ -233,7 +233,7 @@ func (p *Pool) runCase(ctx context.Context, c Case) (*Result, error) {
 	p.sequence++
 	world := p.options.World
 	result := &Result{Outcomes: make([]Outcome, world)}
-	answers := make(chan answer, world)
+	responses := make(chan response, world)
 	for rank, w := range p.workers {
 		result.Outcomes[rank].Rank = rank
 		w.output.reset()
@@ -247,7 +247,7 @@ func (p *Pool) runCase(ctx context.Context, c Case) (*Result, error) {
 			p.kill()
 			return nil, fmt.Errorf("pool: %w", err)
 		}
-		go w.exchange(request, answers)
+		go w.exchange(request, responses)
 	}
 	start := time.Now()
 	caseCtx, cancel := context.WithTimeout(ctx, c.Timeout)
@@ -260,15 +260,15 @@ func (p *Pool) runCase(ctx context.Context, c Case) (*Result, error) {
 		}
 		during.Go(func() { c.During(caseCtx, pids) })
 	}
-	pending, broken := p.collect(caseCtx, result, answers)
+	pending, broken := p.collect(caseCtx, result, responses)
 	result.Time = time.Since(start)
 	if len(pending) > 0 {
 		broken = true
-		cause := fmt.Sprintf("no answer within %v", c.Timeout)
+		cause := fmt.Sprintf("no reply within %v", c.Timeout)
 		if ctx.Err() != nil {
-			cause = fmt.Sprintf("no answer when the run was cancelled: %v", context.Cause(ctx))
+			cause = fmt.Sprintf("no reply when the run was cancelled: %v", context.Cause(ctx))
 		} else if result.Time < c.Timeout {
-			cause = fmt.Sprintf("no answer within %v of another rank's failure", p.options.Grace)
+			cause = fmt.Sprintf("no reply within %v of another rank's failure", p.options.Grace)
 		}
 		for rank := range pending {
 			p.workers[rank].dump() // its goroutines' stacks go to the tail
@@ -300,10 +300,10 @@ func (p *Pool) runCase(ctx context.Context, c Case) (*Result, error) {
 	return result, ctx.Err()
 }
 
-// collect waits for every rank's answer, for the deadline, or for the grace
+// collect waits for every rank's reply, for the deadline, or for the grace
 // period after a first failure. It returns the ranks that stayed silent and
 // whether the processes must be replaced.
-func (p *Pool) collect(ctx context.Context, result *Result, answers <-chan answer) (pending map[int]struct{},
+func (p *Pool) collect(ctx context.Context, result *Result, responses <-chan response) (pending map[int]struct{},
 	broken bool) {
 	pending = map[int]struct{}{}
 	for rank := range p.workers {
@@ -312,7 +312,7 @@ func (p *Pool) collect(ctx context.Context, result *Result, answers <-chan answe
 	var grace <-chan time.Time
 	for len(pending) > 0 {
 		select {
-		case a := <-answers:
+		case a := <-responses:
 			delete(pending, a.rank)
 			o := &result.Outcomes[a.rank]
 			switch {
@@ -320,7 +320,7 @@ func (p *Pool) collect(ctx context.Context, result *Result, answers <-chan answe
 				p.workers[a.rank].lost.Store(true)
 				o.Error, broken = a.err.Error(), true
 			case a.f.Kind != frameResponse || a.f.Sequence != p.sequence:
-				o.Error, broken = fmt.Sprintf("answer %d to request %d", a.f.Sequence, p.sequence), true
+				o.Error, broken = fmt.Sprintf("reply %d to request %d", a.f.Sequence, p.sequence), true
 			default:
 				o.Payload, o.Time = a.f.Payload, a.f.Time
 				if a.f.Flags&flagError != 0 {

@@ -105,7 +105,7 @@ func run(t *testing.T, p *Pool, c Case) *Result {
 	return r
 }
 
-func TestEveryRankAnswersItsOwnPayload(t *testing.T) {
+func TestEveryRankReturnsItsOwnPayload(t *testing.T) {
 	p := newPool(t, Options{World: 3})
 	if p.PIDs() != nil {
 		t.Fatal("processes run before the first case")
@@ -116,7 +116,7 @@ func TestEveryRankAnswersItsOwnPayload(t *testing.T) {
 	}
 	for rank, o := range r.Outcomes {
 		if want := fmt.Sprintf("%d/3 %c", rank, 'a'+rank); string(o.Payload) != want || o.Rank != rank {
-			t.Errorf("rank %d answered %q, want %q", rank, o.Payload, want)
+			t.Errorf("rank %d returned %q, want %q", rank, o.Payload, want)
 		}
 		if o.Time <= 0 || o.Time > r.Time {
 			t.Errorf("rank %d took %v of %v", rank, o.Time, r.Time)
@@ -195,7 +195,7 @@ func TestTimeoutShowsWhereTheRankIsStuck(t *testing.T) {
 	p := newPool(t, Options{World: 2, Stderr: 64 << 10})
 	r := run(t, p, Case{Handler: "hang on 0", Timeout: 300 * time.Millisecond})
 	err := r.Err()
-	if err == nil || !strings.Contains(err.Error(), "rank 0: no answer within 300ms") ||
+	if err == nil || !strings.Contains(err.Error(), "rank 0: no reply within 300ms") ||
 		!strings.Contains(err.Error(), "pool_test.go") {
 		t.Fatalf("error %v", err)
 	}
@@ -212,7 +212,7 @@ func TestStoppedRankIsKilled(t *testing.T) {
 				t.Error(err)
 			}
 		}})
-	if !strings.Contains(r.Outcomes[1].Error, "no answer") || !r.Respawn {
+	if !strings.Contains(r.Outcomes[1].Error, "no reply") || !r.Respawn {
 		t.Errorf("outcome %+v", r.Outcomes[1])
 	}
 }

@@ -39,7 +39,7 @@ type process struct {
 	requests *os.File // write end
 	replies  *os.File // read end
 	output   *tail
-	lost     atomic.Bool // ended without answering
+	lost     atomic.Bool // ended without a reply
 
 	done  chan struct{} // closed when the process has ended and its output is read
 	state *os.ProcessState
@@ -97,18 +97,18 @@ func (s *spawner) spawn(o *Options, rank int) (*process, error) {
 
 func (p *process) pid() int { return p.command.Process.Pid }
 
-// exchange writes one request and reads its answer. Killing the process ends
+// exchange writes one request and reads its reply. Killing the process ends
 // both.
-func (p *process) exchange(request *frame, answers chan<- answer) {
+func (p *process) exchange(request *frame, responses chan<- response) {
 	if err := writeFrame(p.requests, request); err != nil {
-		answers <- answer{p.rank, nil, fmt.Errorf("writing the request: %w", err)}
+		responses <- response{p.rank, nil, fmt.Errorf("writing the request: %w", err)}
 		return
 	}
 	f, err := readFrame(p.replies)
 	if err == io.EOF {
-		err = fmt.Errorf("ended without answering: %w", err)
+		err = fmt.Errorf("ended without a reply: %w", err)
 	}
-	answers <- answer{p.rank, f, err}
+	responses <- response{p.rank, f, err}
 }
 
 // dump makes a stuck Go process print its stacks and end. One that is stopped

@@ -102,7 +102,7 @@ func parseMarker(text string) (rank, world int, err error) {
 	return rank, world, nil
 }
 
-// serve answers requests until the pool closes its end. Reading in a goroutine
+// serve handles requests until the pool closes its end. Reading in a goroutine
 // of its own makes the end of the pool visible while a case is running, so
 // that a stuck worker does not outlive the process that started it.
 func serve(w *Worker, in io.Reader, out io.Writer) error {
@@ -162,7 +162,7 @@ func (w *Worker) run(f *frame) (reply *frame) {
 	w.Rand = rand.New(rand.NewPCG(f.Seed, uint64(w.Rank)))
 	payload, err := h(ctx, w, f.Payload)
 	if err == nil && len(payload) > MaxPayload {
-		payload, err = nil, fmt.Errorf("answer of %d bytes, at most %d", len(payload), MaxPayload)
+		payload, err = nil, fmt.Errorf("reply of %d bytes, at most %d", len(payload), MaxPayload)
 	}
 	reply.Payload = payload
 	if err != nil {

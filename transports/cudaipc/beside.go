@@ -9,7 +9,7 @@ import (
 // What plans do beside computation, as a stream of high priority or a budget says; see
 // docs/decisions/0050-beside-products.md.
 
-// besideBlocks is how many blocks an all_reduce of more than two ranks works with beside computation, in messages of
+// besideBlocks is the number of blocks of an all_reduce of more than two ranks beside computation, in messages of
 // more bytes than besideFrom. Alone it would take a tenth longer.
 const (
 	besideBlocks = 20

@@ -284,7 +284,7 @@ func (w writer) runAlone(a algorithm, bytes plugin.Reg, args []plugin.KernelArg)
 	w.If(w.Eq(w.Max(wish, long), w.Const(0)), func() { w.launch(a, blocks, threads, args) })
 }
 
-// argSend, argRecv, argBytes and argRoot are where some of arguments stand.
+// argSend, argRecv, argBytes and argRoot are the places of some arguments.
 const (
 	argSend  = 0
 	argRecv  = 1

@@ -68,7 +68,7 @@ func TestSupportsSaysWhyNot(t *testing.T) {
 			world)
 	}
 	a, b := request(plugin.AllReduce, 4, 0), request(plugin.AllReduce, 4, 3)
-	require.Equal(t, Transport{}.Supports(a), Transport{}.Supports(b), "every rank gets the same answer")
+	require.Equal(t, Transport{}.Supports(a), Transport{}.Supports(b), "every rank gets the same result")
 	require.Equal(t, "one_shot_ll", Transport{}.Supports(a).Algorithms[0].Name)
 }
 

@@ -65,7 +65,7 @@ func load(path string, driver int) (*library, error) {
 // cudaText returns a version of CUDA as people write it.
 func cudaText(version int) string { return fmt.Sprintf("%d.%d", version/1000, version%1000/10) }
 
-// built is how NCCL writes what it was built for, among its constants.
+// built matches the text among the constants of NCCL that names the version of CUDA.
 var built = regexp.MustCompile(`NCCL version [0-9.]+\S*\+cuda([0-9]{1,3})\.([0-9]{1,2})`)
 
 // builtFor returns the version of CUDA that a library was built for, or 0. NCCL has no function that tells, and the

@@ -48,10 +48,11 @@ func TestLibrariesThatDoNotServe(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := c.path(t)
 			t.Setenv(Variable, path)
-			answer := Transport{}.Supports(plugin.Request{Collective: plugin.AllReduce, World: 2, Memory: plugin.MemoryKindCuda})
-			assert.Empty(t, answer.Algorithms)
-			assert.Contains(t, answer.Reason, Variable)
-			assert.Contains(t, answer.Reason, c.want)
+			r := plugin.Request{Collective: plugin.AllReduce, World: 2, Memory: plugin.MemoryKindCuda}
+			support := Transport{}.Supports(r)
+			assert.Empty(t, support.Algorithms)
+			assert.Contains(t, support.Reason, Variable)
+			assert.Contains(t, support.Reason, c.want)
 			_, err := Transport{}.Open(t.Context(), plugin.OpenConfig{World: 2, Memory: plugin.MemoryKindCuda})
 			require.ErrorIs(t, err, plugin.Unsupported)
 			assert.Contains(t, err.Error(), c.want)

@@ -5,7 +5,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin/ring"
 )
 
-// kind is how a collective divides the staging memory. A piece is the most that one command moves: of the message, or
+// kind says how a collective divides the staging memory. A piece is the most that one command moves: of the message, or
 // of each rank's block.
 //
 //	wholes          | a piece |                                  in place
@@ -45,7 +45,7 @@ func kindOf(c plugin.Collective) kind {
 	return exchanges
 }
 
-// alignment is what pieces are a multiple of: of every element's size, and as NCCL moves memory fastest.
+// alignment divides the size of every piece: it is a multiple of every element's size, and NCCL is fastest with it.
 const alignment = 256
 
 // pieceOf returns the length of a piece.
@@ -61,7 +61,7 @@ func pieceOf(c plugin.Collective, world int, staging int64) int64 {
 	return staging / parts / alignment * alignment
 }
 
-// mostWork is what a plan puts into a stream at most: half of what the executor takes.
+// mostWork limits the work that a plan puts into a stream: half of what the executor takes.
 const mostWork = 4096
 
 // longest returns the longest message in plugin.Request's bytes: a plan has a command for each of its pieces, and a

@@ -82,7 +82,7 @@ type staged struct {
 	counts  []int64 // of the operation in progress: all that each rank gets, and sends, in bytes
 }
 
-// stagedPlan is what commands of one plan run.
+// stagedPlan has the call that the commands of one plan run.
 type stagedPlan struct {
 	call       *C.nl_call
 	collective plugin.Collective

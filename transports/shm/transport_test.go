@@ -36,7 +36,7 @@ func TestSupportsEveryCollective(t *testing.T) {
 	}
 }
 
-func TestSupportsAnswersReasons(t *testing.T) {
+func TestSupportsGivesReasons(t *testing.T) {
 	for _, test := range []struct {
 		change func(*plugin.Request)
 		reason string
@@ -108,7 +108,7 @@ func TestSupportsIgnoresRank(t *testing.T) {
 		a, b := request(c, 4), request(c, 4)
 		b.Rank = 3
 		if !slices.Equal(Transport{}.Supports(a).Algorithms, Transport{}.Supports(b).Algorithms) {
-			t.Errorf("%s: the answer depends on the rank", c)
+			t.Errorf("%s: the result depends on the rank", c)
 		}
 	}
 }
@@ -317,7 +317,7 @@ func TestOpenWithoutFileDescriptors(t *testing.T) {
 	}
 }
 
-// Whatever is asked, the answer is a valid plan or an error, never a panic, and
+// Whatever is asked, the result is a valid plan or an error, never a panic, and
 // Prepare knows exactly the names that Supports gives.
 func FuzzPrepare(f *testing.F) {
 	f.Add(uint32(0), uint32(7), uint32(0), int64(8), 2, 1, uint32(0), 0, false, "one_shot")

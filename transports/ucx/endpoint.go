@@ -16,7 +16,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// closeMilliseconds is how long connections may take to be closed in peace.
+// closeMilliseconds bounds how long connections may take to close in order.
 const closeMilliseconds = 2000
 
 // endpoint is one rank's. It makes its worker and connections when the first plan is exchanged for.

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Bodies of tests: what a rank does. Its error is the rank's answer.
+// Bodies of tests: what a rank does. Its error is the rank's reply.
 var bodies = map[string]func(ctx context.Context, c *host.Communicator, arguments []string) error{}
 
 // Options that the ranks of a body join with, where they are others than usual.
@@ -35,7 +35,7 @@ type request struct {
 	Arguments []string
 }
 
-type answer struct {
+type reply struct {
 	Code plugin.Code
 	Text string
 	Took time.Duration // from its start to its error
@@ -55,7 +55,7 @@ func runBody(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, error
 			return nil, err
 		}
 	}
-	var a answer
+	var a reply
 	began := time.Now()
 	o := host.Options{Rank: w.Rank, World: w.World, ID: r.ID, Timeout: 10 * time.Second}
 	if change := adjust[r.Body]; change != nil {
@@ -63,11 +63,11 @@ func runBody(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, error
 	}
 	c, err := host.Init(ctx, o)
 	if err != nil {
-		return json.Marshal(answer{plugin.CodeOf(err), err.Error(), time.Since(began)})
+		return json.Marshal(reply{plugin.CodeOf(err), err.Error(), time.Since(began)})
 	}
 	began = time.Now()
 	if err := bodies[r.Body](ctx, c, r.Arguments); err != nil {
-		a = answer{plugin.CodeOf(err), err.Error(), time.Since(began)}
+		a = reply{plugin.CodeOf(err), err.Error(), time.Since(began)}
 	}
 	if err := c.Close(); err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func runBody(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, error
 }
 
 // newWorld starts ranks, each as on a host of its own; run has them do a body.
-func newWorld(t *testing.T, n int, env ...string) (run func(body string, arguments ...string) []answer) {
+func newWorld(t *testing.T, n int, env ...string) (run func(body string, arguments ...string) []reply) {
 	t.Helper()
 	if reason := ucxtest.Missing(); reason != "" {
 		t.Skip(reason)
@@ -91,7 +91,7 @@ func newWorld(t *testing.T, n int, env ...string) (run func(body string, argumen
 		}
 	})
 	dir, number := t.TempDir(), 0
-	return func(body string, arguments ...string) []answer {
+	return func(body string, arguments ...string) []reply {
 		t.Helper()
 		number++
 		id := "file://" + filepath.Join(dir, fmt.Sprint("id", number))
@@ -106,13 +106,13 @@ func newWorld(t *testing.T, n int, env ...string) (run func(body string, argumen
 		if err != nil {
 			t.Fatal(err)
 		}
-		answers := make([]answer, n)
+		replies := make([]reply, n)
 		for rank, o := range result.Outcomes {
-			if err := json.Unmarshal(o.Payload, &answers[rank]); err != nil {
+			if err := json.Unmarshal(o.Payload, &replies[rank]); err != nil {
 				t.Fatal(err)
 			}
 		}
-		return answers
+		return replies
 	}
 }
 

@@ -98,15 +98,15 @@ static int calibrate(const collective *c, int block, double budget) {
   int64_t n = 1;
   for (;;) {
     double us = timed(c, block, (int)n);
-    int64_t answer = n * 4;
+    int64_t result = n * 4;
     int done = us * (double)n * 10 >= budget || n >= MAX_ITERATIONS / 4;
-    if (done) answer = (int64_t)(budget / (us > 0.01 ? us : 0.01));
-    if (answer < 3) answer = 3;
-    if (answer > MAX_ITERATIONS) answer = MAX_ITERATIONS;
-    if (done) answer = -answer;
-    MPI_Bcast(&answer, 1, MPI_INT64_T, 0, MPI_COMM_WORLD);
-    if (answer < 0) return (int)-answer;
-    n = answer;
+    if (done) result = (int64_t)(budget / (us > 0.01 ? us : 0.01));
+    if (result < 3) result = 3;
+    if (result > MAX_ITERATIONS) result = MAX_ITERATIONS;
+    if (done) result = -result;
+    MPI_Bcast(&result, 1, MPI_INT64_T, 0, MPI_COMM_WORLD);
+    if (result < 0) return (int)-result;
+    n = result;
   }
 }
 

@@ -180,7 +180,7 @@ func Published(b []byte) error {
 }
 
 // Plan checks the result of Prepare(req, algorithm): the plan itself, and that
-// it is what was asked for.
+// it is for this request.
 func Plan(p *plugin.Plan, req plugin.Request, algorithm string) error {
 	if err := p.Validate(); err != nil {
 		return err

@@ -42,7 +42,7 @@ const (
 	OptionWedge = "wedge"
 	OptionCrash = "crash" // prepare dereferences null
 	OptionImage = "image" // images has as many bytes
-	OptionBytes = "bytes" // publish answers as many bytes
+	OptionBytes = "bytes" // publish returns as many bytes
 	OptionFD    = "fd"    // open returns a region larger than its memfd
 	// register fails: "refused" for this memory, "never" for all
 	OptionRegister = "register"
@@ -64,7 +64,7 @@ func (Transport) Info() plugin.Info {
 // Supports offers all_reduce, broadcast where ranks can read each other's memory,
 // all_gather where receive memory is symmetric, and all_to_all_v where counts are on the
 // device. In each of a few worlds that no other test uses it returns a different hostile
-// answer.
+// reply.
 func (Transport) Supports(r plugin.Request) plugin.Support {
 	switch {
 	case r.World == 1001:
@@ -191,7 +191,7 @@ func (e *endpoint) Prepare(ctx context.Context, req plugin.Request, algorithm st
 		default:
 			_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 		}
-		<-ctx.Done() // the answer never comes
+		<-ctx.Done() // the reply never comes
 	}
 	if _, ok := e.config.Options[OptionCrash]; ok {
 		var p *plugin.Plan

@@ -87,10 +87,10 @@ func put(to []C.char, s string) {
 }
 
 //export shunt_export_supports
-func shunt_export_supports(r *C.shunt_request, answer *C.shunt_support) {
+func shunt_export_supports(r *C.shunt_request, result *C.shunt_support) {
 	failed := func(why string) {
-		answer.count = C.SHUNT_SUPPORTS_FAILED
-		put(answer.reason[:], check.Clip(why))
+		result.count = C.SHUNT_SUPPORTS_FAILED
+		put(result.reason[:], check.Clip(why))
 	}
 	defer func() {
 		if p := recover(); p != nil {
@@ -103,14 +103,14 @@ func shunt_export_supports(r *C.shunt_request, answer *C.shunt_support) {
 		return
 	}
 	for i, a := range s.Algorithms {
-		c := &answer.algorithms[i]
+		c := &result.algorithms[i]
 		put(c.name[:], a.Name)
 		c.min_bytes, c.max_bytes = C.int64_t(a.MinBytes), C.int64_t(a.MaxBytes)
 		c.latency, c.bandwidth = C.double(a.Latency), C.double(a.Bandwidth)
 		c.numerics = C.uint32_t(a.Numerics)
 	}
-	answer.count = C.uint32_t(len(s.Algorithms))
-	put(answer.reason[:], s.Reason)
+	result.count = C.uint32_t(len(s.Algorithms))
+	put(result.reason[:], s.Reason)
 }
 
 // status returns the code of an error, and writes its message into to.

@@ -43,13 +43,13 @@ func ask(t *testing.T, p *pool.Pool, handler string, r request) [][]verdict {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answers := make([][]verdict, len(result.Outcomes))
+	verdicts := make([][]verdict, len(result.Outcomes))
 	for rank, o := range result.Outcomes {
-		if err := json.Unmarshal(o.Payload, &answers[rank]); err != nil {
+		if err := json.Unmarshal(o.Payload, &verdicts[rank]); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return answers
+	return verdicts
 }
 
 func two(t *testing.T, env ...string) *pool.Pool {

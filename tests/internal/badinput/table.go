@@ -18,7 +18,7 @@ type Table struct {
 	Mismatches []Mismatch `json:"mismatches"`
 }
 
-// Entry is one bad call and its answer.
+// Entry is one bad call and its reply.
 type Entry struct {
 	Name    string `json:"name"`
 	Call    Call   `json:"call"`

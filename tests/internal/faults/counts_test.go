@@ -26,7 +26,7 @@ func TestImpossibleCountsOnDevices(t *testing.T) {
 				text := fmt.Sprintf("counts in device memory on rank %d: %s", r.Who,
 					what.text(r.Who, elements, elements*int64(size)))
 				allTold(t, name, w.raw("faults counts", r, time.Minute, nil).Outcomes, 500*time.Millisecond,
-					func(rank int, a *toldAnswer) {
+					func(rank int, a *toldReply) {
 						if a.Code != plugin.InvalidArgument || a.Rank != r.Who || !strings.Contains(a.Message, text) {
 							t.Errorf("%s: rank %d: no %q in %s: %s", name, rank, text, a.Code, a.Message)
 						}

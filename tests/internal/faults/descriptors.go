@@ -12,12 +12,12 @@ import (
 
 func init() { pool.Handle("faults splits", splitsHandler) }
 
-// splitsAnswer is a rank's report on splits until its descriptors ran out.
-type splitsAnswer struct {
+// splitsReply is a rank's report on splits until its descriptors ran out.
+type splitsReply struct {
 	Made   int // before one failed
-	Failed answer
+	Failed reply
 	Took   time.Duration // of the one that failed
-	After  answer        // of a split once the others are closed
+	After  reply         // of a split once the others are closed
 	Leaks  []string
 }
 
@@ -41,7 +41,7 @@ func splitsHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte,
 	if err := j.Join(ctx, r.Request); err != nil {
 		return nil, err
 	}
-	var s splitsAnswer
+	var s splitsReply
 	var made []*host.Communicator
 	for s.Made < r.Rounds {
 		began := time.Now()

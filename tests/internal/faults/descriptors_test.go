@@ -30,7 +30,7 @@ func TestSplitsWithoutDescriptors(t *testing.T) {
 				}
 				made := -1
 				for rank, o := range result.Outcomes {
-					var s splitsAnswer
+					var s splitsReply
 					if err := json.Unmarshal(o.Payload, &s); err != nil {
 						t.Fatal(err)
 					}

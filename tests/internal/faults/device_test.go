@@ -98,7 +98,7 @@ func TestKilledPluginOnDevices(t *testing.T) {
 			if took := a.At.Sub(killed); took > soon {
 				t.Errorf("rank %d: the error came after %v", rank, took)
 			}
-			closing(t, rank, &a.answer)
+			closing(t, rank, &a.reply)
 			t.Logf("rank %d: %d replays, the last %v after the plugin's death", rank, a.Operations, a.Ended.Sub(killed))
 		}
 		w.gone(binary)

@@ -54,14 +54,14 @@ func TestRankKilledInARemoteStepIsNamedByEverySurvivor(t *testing.T) {
 			dead := random.IntN(3)
 			var killed time.Time
 			var pid int
-			answers, result := w.ask("faults traffic", r, 15*time.Second, func(ctx context.Context, pids []int) {
+			replies, result := w.ask("faults traffic", r, 15*time.Second, func(ctx context.Context, pids []int) {
 				moment(ctx, random)
 				killed, pid = time.Now(), pids[dead]
 				if err := unix.Kill(pid, unix.SIGKILL); err != nil {
 					t.Error(err)
 				}
 			})
-			judge(t, answers, result, dead, plugin.PeerDied, []string{fmt.Sprintf("rank %d", dead), fmt.Sprint(pid)}, killed)
+			judge(t, replies, result, dead, plugin.PeerDied, []string{fmt.Sprintf("rank %d", dead), fmt.Sprint(pid)}, killed)
 		})
 	}
 }
@@ -74,14 +74,14 @@ func TestKilledEngineIsNamedByEveryRank(t *testing.T) {
 	plugins := w.mustAsk("faults open", r, 30*time.Second)
 	owner := random.IntN(3)
 	var killed time.Time
-	answers, result := w.ask("faults traffic", r, 15*time.Second, func(ctx context.Context, _ []int) {
+	replies, result := w.ask("faults traffic", r, 15*time.Second, func(ctx context.Context, _ []int) {
 		moment(ctx, random)
 		killed = time.Now()
 		if err := unix.Kill(plugins[owner].Plugin, unix.SIGKILL); err != nil {
 			t.Error(err)
 		}
 	})
-	judge(t, answers, result, -1, plugin.PluginDied, []string{fmt.Sprint(plugins[owner].Plugin), "sockets",
+	judge(t, replies, result, -1, plugin.PluginDied, []string{fmt.Sprint(plugins[owner].Plugin), "sockets",
 		fmt.Sprintf("rank %d", owner)}, killed)
 	w.gone(binary)
 }
@@ -92,7 +92,7 @@ func breakHandler(_ context.Context, w *pool.Worker, payload []byte) ([]byte, er
 	if err != nil {
 		return nil, err
 	}
-	var a answer
+	var a reply
 	for number := 0; a.Code == plugin.OK; number++ {
 		if number == 20 && w.Rank == r.Late {
 			sockets.Break()
@@ -116,10 +116,10 @@ func TestBrokenConnectionIsToldAsTheEngineDid(t *testing.T) {
 	r.Late = 1
 	w.mustAsk("faults open", r, 30*time.Second)
 	start := time.Now()
-	answers, result := w.ask("faults break", r, 15*time.Second, nil)
-	judge(t, answers, result, -1, plugin.PeerDied, []string{"by sockets/direct", "the transport's command failed",
+	replies, result := w.ask("faults break", r, 15*time.Second, nil)
+	judge(t, replies, result, -1, plugin.PeerDied, []string{"by sockets/direct", "the transport's command failed",
 		"127.0.0.1:"}, start)
-	for rank, a := range answers {
+	for rank, a := range replies {
 		if a != nil && !strings.Contains(a.Message, fmt.Sprintf("rank %d at 127.0.0.1:", a.Rank)) {
 			t.Errorf("rank %d: the error is about rank %d: %s", rank, a.Rank, a.Message)
 		}
@@ -135,11 +135,11 @@ func TestRankThatStaysOutOfARemoteStepIsNamed(t *testing.T) {
 			w.mustAsk("faults open", r, 20*time.Second)
 			r.Absent = 1
 			start := time.Now()
-			answers, result := w.ask("faults traffic", r, 15*time.Second, nil)
+			replies, result := w.ask("faults traffic", r, 15*time.Second, nil)
 			if err := result.Err(); err != nil {
 				t.Fatal(err)
 			}
-			for rank, a := range answers {
+			for rank, a := range replies {
 				if a.Code != plugin.Timeout || !strings.Contains(a.Message, "rank 1") {
 					t.Errorf("rank %d: %s: %s", rank, a.Code, a.Message)
 				}
@@ -158,7 +158,7 @@ func abortHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, 
 		return nil, err
 	}
 	x := j.Pointer(0)
-	var a answer
+	var a reply
 	for number := 0; a.Code == plugin.OK; number++ {
 		if number == 10 && w.Rank == r.Late {
 			j.Comm.Abort("enough")
@@ -180,8 +180,8 @@ func TestAbortEndsARemoteStep(t *testing.T) {
 			r.Late = 1
 			w.mustAsk("faults open", r, 30*time.Second)
 			start := time.Now()
-			answers, result := w.ask("faults abort", r, 15*time.Second, nil)
-			judge(t, answers, result, -1, plugin.Aborted, []string{"rank 1", "enough"}, start)
+			replies, result := w.ask("faults abort", r, 15*time.Second, nil)
+			judge(t, replies, result, -1, plugin.Aborted, []string{"rank 1", "enough"}, start)
 		})
 	}
 }

@@ -61,7 +61,7 @@ func hostsHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, 
 	for j.Comm != nil && err == nil && ctx.Err() == nil {
 		err = j.Comm.Err()
 	}
-	var a answer
+	var a reply
 	if err != nil {
 		a.fail(err)
 	}

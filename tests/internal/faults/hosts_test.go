@@ -36,7 +36,7 @@ func TestRanksOfOtherHostsAreExplained(t *testing.T) {
 					t.Fatal(err)
 				}
 				for rank, o := range result.Outcomes {
-					var a answer
+					var a reply
 					assert.NoError(t, json.Unmarshal(o.Payload, &a))
 					assert.Empty(t, a.Leaks, "rank %d", rank)
 					if rank == absent && instead == "closed" {

@@ -19,11 +19,11 @@ func TestRankThatNeverJoinsIsNamed(t *testing.T) {
 			r := w.meet(builtin, time.Second)
 			r.Absent = absent
 			start := time.Now()
-			answers, result := w.ask("faults open", r, 20*time.Second, nil)
+			replies, result := w.ask("faults open", r, 20*time.Second, nil)
 			if err := result.Err(); err != nil {
 				t.Fatal(err)
 			}
-			for rank, a := range answers {
+			for rank, a := range replies {
 				if rank == absent {
 					continue
 				}
@@ -49,11 +49,11 @@ func TestRankThatStaysOutOfACallIsNamed(t *testing.T) {
 	w.mustAsk("faults open", r, 20*time.Second)
 	r.Absent = 1
 	start := time.Now()
-	answers, result := w.ask("faults traffic", r, 15*time.Second, nil)
+	replies, result := w.ask("faults traffic", r, 15*time.Second, nil)
 	if err := result.Err(); err != nil {
 		t.Fatal(err)
 	}
-	for rank, a := range answers {
+	for rank, a := range replies {
 		if a.Code != plugin.Timeout || !strings.Contains(a.Message, "rank 1") {
 			t.Errorf("rank %d: %s: %s", rank, a.Code, a.Message)
 		}
@@ -76,26 +76,26 @@ func TestDescriptorLimitIsAnAgreedError(t *testing.T) {
 		r := w.meet(builtin, 20*time.Second)
 		r.Limited, r.Spare = spare%3, spare
 		began := time.Now()
-		answers, result := w.ask("faults limit", r, 20*time.Second, nil)
+		replies, result := w.ask("faults limit", r, 20*time.Second, nil)
 		if err := result.Err(); err != nil {
 			t.Fatalf("%d spare descriptors on rank %d: %v", spare, r.Limited, err)
 		}
-		for rank, a := range answers {
+		for rank, a := range replies {
 			if a.Code != plugin.OK && (a.Code != plugin.OutOfMemory || !strings.Contains(a.Message, "too many open files")) {
 				t.Errorf("%d spare descriptors on rank %d: rank %d has %s: %s", spare, r.Limited, rank, a.Code, a.Message)
 			}
 			if a.Code != plugin.OK && a.At.Sub(began) > soon {
 				t.Errorf("%d spare descriptors on rank %d: rank %d has its error after %v", spare, r.Limited, rank, a.At.Sub(began))
 			}
-			if a.Code != answers[0].Code {
+			if a.Code != replies[0].Code {
 				t.Errorf("%d spare descriptors on rank %d: rank 0 has %s (%s), rank %d has %s (%s)",
-					spare, r.Limited, answers[0].Code, answers[0].Message, rank, a.Code, a.Message)
+					spare, r.Limited, replies[0].Code, replies[0].Message, rank, a.Code, a.Message)
 			}
 			if len(a.Leaks) > 0 {
 				t.Errorf("%d spare descriptors on rank %d: rank %d still holds %v", spare, r.Limited, rank, a.Leaks)
 			}
 		}
-		if answers[0].Code != plugin.OK {
+		if replies[0].Code != plugin.OK {
 			failed++
 		}
 	}

@@ -23,14 +23,14 @@ func TestKilledRankIsNamedByEverySurvivor(t *testing.T) {
 				dead := random.IntN(size)
 				var killed time.Time
 				var pid int
-				answers, result := w.ask("faults traffic", r, 15*time.Second, func(ctx context.Context, pids []int) {
+				replies, result := w.ask("faults traffic", r, 15*time.Second, func(ctx context.Context, pids []int) {
 					moment(ctx, random)
 					killed, pid = time.Now(), pids[dead]
 					if err := unix.Kill(pid, unix.SIGKILL); err != nil {
 						t.Error(err)
 					}
 				})
-				judge(t, answers, result, dead, plugin.PeerDied, []string{fmt.Sprintf("rank %d", dead), fmt.Sprint(pid)}, killed)
+				judge(t, replies, result, dead, plugin.PeerDied, []string{fmt.Sprintf("rank %d", dead), fmt.Sprint(pid)}, killed)
 				w.close()
 				if t.Failed() {
 					t.Fatalf("loop %d, rank %d killed", loop, dead)
@@ -50,14 +50,14 @@ func TestKilledPluginIsNamedByEveryRank(t *testing.T) {
 		plugins := w.mustAsk("faults open", r, 30*time.Second)
 		owner := random.IntN(size)
 		var killed time.Time
-		answers, result := w.ask("faults traffic", r, 15*time.Second, func(ctx context.Context, _ []int) {
+		replies, result := w.ask("faults traffic", r, 15*time.Second, func(ctx context.Context, _ []int) {
 			moment(ctx, random)
 			killed = time.Now()
 			if err := unix.Kill(plugins[owner].Plugin, unix.SIGKILL); err != nil {
 				t.Error(err)
 			}
 		})
-		judge(t, answers, result, -1, plugin.PluginDied,
+		judge(t, replies, result, -1, plugin.PluginDied,
 			[]string{fmt.Sprint(plugins[owner].Plugin), "shm", fmt.Sprintf("rank %d", owner)}, killed)
 		w.gone(binary)
 		if t.Failed() {
@@ -75,7 +75,7 @@ func TestKilledRankTakesItsPluginAlong(t *testing.T) {
 		w.mustAsk("faults open", r, 30*time.Second)
 		dead := random.IntN(3)
 		var killed time.Time
-		answers, result := w.ask("faults traffic", r, 15*time.Second, func(ctx context.Context, pids []int) {
+		replies, result := w.ask("faults traffic", r, 15*time.Second, func(ctx context.Context, pids []int) {
 			moment(ctx, random)
 			killed = time.Now()
 			// The process alone, not its group: its plugin must see to itself.
@@ -83,7 +83,7 @@ func TestKilledRankTakesItsPluginAlong(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		judge(t, answers, result, dead, plugin.PeerDied, []string{fmt.Sprintf("rank %d", dead)}, killed)
+		judge(t, replies, result, dead, plugin.PeerDied, []string{fmt.Sprintf("rank %d", dead)}, killed)
 		w.gone(binary)
 		if t.Failed() {
 			t.Fatalf("loop %d, rank %d killed", loop, dead)
@@ -97,18 +97,18 @@ func TestStoppedPluginIsReportedAndKilled(t *testing.T) {
 	r := w.meet(spec, 20*time.Second)
 	plugins := w.mustAsk("faults open", r, 30*time.Second)
 	var stopped time.Time
-	answers, result := w.ask("faults traffic", r, 30*time.Second, func(context.Context, []int) {
+	replies, result := w.ask("faults traffic", r, 30*time.Second, func(context.Context, []int) {
 		stopped = time.Now()
 		if err := unix.Kill(plugins[1].Plugin, unix.SIGSTOP); err != nil {
 			t.Error(err)
 		}
 	})
-	for rank, a := range answers {
+	for rank, a := range replies {
 		if a == nil {
 			t.Fatalf("rank %d: %v", rank, result.Err())
 		}
 		if a.Code != plugin.PluginDied || !strings.Contains(a.Message, fmt.Sprint(plugins[1].Plugin)) ||
-			!strings.Contains(a.Message, "does not answer") {
+			!strings.Contains(a.Message, "does not respond") {
 			t.Errorf("rank %d: %s: %s", rank, a.Code, a.Message)
 		}
 		if took := a.At.Sub(stopped); took > 5*time.Second {

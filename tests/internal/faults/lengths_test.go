@@ -24,7 +24,7 @@ func TestMessagesOfDifferentLengthsOnDevices(t *testing.T) {
 			r.Sent, r.Expected, r.Bytes = lengths[0], lengths[1], 64
 			name := fmt.Sprintf("%d to %d, varying %v, captured %v, registered %v", r.Sent, r.Expected, r.Varying, r.Captured,
 				r.Registered)
-			allTold(t, name, w.raw("faults lengths", r, time.Minute, nil).Outcomes, time.Second, func(rank int, a *toldAnswer) {
+			allTold(t, name, w.raw("faults lengths", r, time.Minute, nil).Outcomes, time.Second, func(rank int, a *toldReply) {
 				for _, text := range []string{fmt.Sprintf("rank 0 sends %d bytes", r.Sent),
 					fmt.Sprintf("to rank 1, which expects %d", r.Expected)} {
 					if a.Code != plugin.Mismatch || !strings.Contains(a.Message, text) {

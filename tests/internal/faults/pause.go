@@ -15,7 +15,7 @@ func pausedHandler(_ context.Context, w *pool.Worker, payload []byte) ([]byte, e
 	if err != nil {
 		return nil, err
 	}
-	var a answer
+	var a reply
 	for a.Operations < r.Rounds {
 		if err := j.operation(a.Operations, r.Bytes); err != nil {
 			return nil, err

@@ -4,5 +4,5 @@ package faults
 
 const raceDetector = false
 
-// defaultLoops is how often each process is killed unless a flag says otherwise.
+// defaultLoops is the number of times that each process is killed unless a flag says otherwise.
 const defaultLoops = 2

@@ -6,5 +6,5 @@ package faults
 // every page that was ever touched, so resident memory says nothing then.
 const raceDetector = true
 
-// defaultLoops is how often each process is killed unless a flag says otherwise.
+// defaultLoops is the number of times that each process is killed unless a flag says otherwise.
 const defaultLoops = 1

@@ -18,7 +18,7 @@ func init() {
 	pool.Handle("faults refuse", refuseHandler)
 }
 
-// operationHandler runs one operation to its end. When every rank has answered, none is in a call.
+// operationHandler runs one operation to its end. When every rank has replied, none is in a call.
 func operationHandler(_ context.Context, w *pool.Worker, payload []byte) ([]byte, error) {
 	r, j, err := opened(w, payload)
 	if err != nil {
@@ -27,7 +27,7 @@ func operationHandler(_ context.Context, w *pool.Worker, payload []byte) ([]byte
 	if err := errors.Join(j.operation(0, r.Bytes), j.Settle()); err != nil {
 		return nil, err
 	}
-	return json.Marshal(answer{})
+	return json.Marshal(reply{})
 }
 
 // refuseHandler lets one rank give wrong arguments to an operation that all others
@@ -55,7 +55,7 @@ func refuseHandler(_ context.Context, w *pool.Worker, payload []byte) ([]byte, e
 			return nil, errors.New("an operation ended well that one rank refused")
 		}
 	}
-	var a answer
+	var a reply
 	a.fail(err)
 	a.closed(j.Leave())
 	a.Leaks = j.leaks()

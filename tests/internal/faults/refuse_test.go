@@ -25,7 +25,7 @@ func diesOfItsArguments(t *testing.T, on place, size, rounds int) {
 	w.mustAsk("faults operation", r, 30*time.Second)
 	r.Absent, r.Rounds = dead, rounds
 	began := time.Now()
-	answers, result := w.ask("faults refuse", r, 15*time.Second, nil)
-	judge(t, answers, result, dead, plugin.PeerDied, []string{fmt.Sprintf("rank %d refused its all_reduce: count -1 is negative", dead)}, began.Add(soon))
+	replies, result := w.ask("faults refuse", r, 15*time.Second, nil)
+	judge(t, replies, result, dead, plugin.PeerDied, []string{fmt.Sprintf("rank %d refused its all_reduce: count -1 is negative", dead)}, began.Add(soon))
 	w.close()
 }

@@ -18,7 +18,7 @@ func init() {
 
 // replayed is a rank's report after replays without a call of the host.
 type replayed struct {
-	answer
+	reply
 	Ended time.Time // when the last replay had
 }
 
@@ -61,7 +61,7 @@ func captureHandler(_ context.Context, w *pool.Worker, payload []byte) ([]byte, 
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(answer{Took: time.Since(start)})
+	return json.Marshal(reply{Took: time.Since(start)})
 }
 
 // replayHandler replays the graph and checks the last result, whatever the

@@ -21,7 +21,7 @@ func init() { pool.Handle("faults revive", reviveHandler) }
 
 // revived is the report of a rank that goes on after its plugin, or a peer's, has died.
 type revived struct {
-	Failure answer
+	Failure reply
 	World   int
 	Plugin  int // process of the transport afterwards
 	Took    time.Duration

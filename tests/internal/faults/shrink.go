@@ -18,8 +18,8 @@ const lateness = 400 * time.Millisecond
 
 // shrunk is a survivor's report once as many ranks as expected are left.
 type shrunk struct {
-	Failures []answer // of the communicators on the way
-	World    int      // of the last one
+	Failures []reply // of the communicators on the way
+	World    int     // of the last one
 	Took     []time.Duration
 	Leaks    []string
 }
@@ -47,7 +47,7 @@ func shrinkHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte,
 		if errors.Is(err, errWrong) {
 			return nil, err
 		}
-		var a answer
+		var a reply
 		a.fail(err)
 		s.Failures = append(s.Failures, a)
 		began := time.Now()

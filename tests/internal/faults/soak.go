@@ -53,7 +53,7 @@ func soakCallsHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]by
 	world := w.World
 	matrix := make([]int64, world*world)
 	sendCounts, recvCounts := make([]int64, world), make([]int64, world)
-	var a answer
+	var a reply
 	for call := range r.Rounds {
 		if call == r.Rounds/warmUp {
 			settle()
@@ -160,7 +160,7 @@ func soakCommunicatorsHandler(ctx context.Context, w *pool.Worker, payload []byt
 		return nil, err
 	}
 	const size = 4096 // of an operation
-	var a answer
+	var a reply
 	j, err := newRank(w, r)
 	if err != nil {
 		return nil, err
@@ -205,7 +205,7 @@ func soakCommunicatorsHandler(ctx context.Context, w *pool.Worker, payload []byt
 			if err != nil {
 				return nil, err
 			}
-			now.Descriptors, now.Mappings = nil, nil // only numbers are told, and the answer is bounded
+			now.Descriptors, now.Mappings = nil, nil // only numbers are told, and the reply is bounded
 			a.Course = append(a.Course, now)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 
 // course logs what a rank held as it went on, and what each communicator of the
 // second half left: nothing, in a long soak.
-func course(t *testing.T, rank int, a *answer) {
+func course(t *testing.T, rank int, a *reply) {
 	t.Helper()
 	for i, r := range a.Course {
 		t.Logf("rank %d after %d communicators: %d KiB resident, %d KiB of them Go's, %d KiB of device memory free", rank,
@@ -24,9 +24,9 @@ func course(t *testing.T, rank int, a *answer) {
 }
 
 // flat fails when the second measurement of a soak exceeds the first.
-func flat(t *testing.T, answers []*answer, growth int64) {
+func flat(t *testing.T, replies []*reply, growth int64) {
 	t.Helper()
-	for rank, a := range answers {
+	for rank, a := range replies {
 		t.Logf("rank %d: %d operations; %v, then %v", rank, a.Operations, a.Before, a.After)
 		course(t, rank, a)
 		if more := a.After.Since(a.Before); len(more) > 0 {

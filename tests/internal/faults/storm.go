@@ -37,7 +37,7 @@ type stormRequest struct {
 
 // weathered is the report of a rank of a storm.
 type weathered struct {
-	Failed answer
+	Failed reply
 	Rounds int           // before the failure
 	Left   []int32       // ranks of the world that this one went on with, in order; nil: it did not
 	Why    string        // it did not

@@ -39,7 +39,7 @@ type blow struct {
 	spare   int
 	plugin  unix.Signal // to the plugin of rank owner, if not 0
 	owner   int
-	wedged  string        // phase in which the plugin of rank 1 is stuck for ever, which still answers pings; or ""
+	wedged  string        // phase in which the plugin of rank 1 is stuck for ever, which still responds to pings; or ""
 	starved int           // rank without memory, or -1
 	room    uint64        // what it has left
 	first   time.Duration // moment of the first
@@ -223,12 +223,12 @@ func namesRank(text string, rank int) bool {
 	return regexp.MustCompile(fmt.Sprintf(`\brank(s (\d+, )*| )%d\b`, rank)).MatchString(text)
 }
 
-// wedge has a plugin's process stop answering calls in one phase, while it answers pings.
+// wedge has a plugin's process stop responding to calls in one phase, while it responds to pings.
 func (b blow) wedge(t *testing.T) {
 	spec, _ := stuckIn(t, "process", b.wedged)
 	w := newWorldIn(t, b.world, fmt.Sprint("SHUNT_HEARTBEAT=", stormHeartbeat))
-	answers, result := w.ask("faults stuck", w.meet(spec, stormJoin), 60*time.Second, nil)
-	judgeStuck(t, answers, result, "process", b.wedged, stormJoin)
+	replies, result := w.ask("faults stuck", w.meet(spec, stormJoin), 60*time.Second, nil)
+	judgeStuck(t, replies, result, "process", b.wedged, stormJoin)
 	w.gone(strings.TrimPrefix(spec, "process:"))
 }
 

@@ -33,7 +33,7 @@ func stuckHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, 
 	if err != nil {
 		return nil, err
 	}
-	var a answer
+	var a reply
 	begun := time.Now()
 	j, err := openRank(ctx, w, r)
 	switch {
@@ -101,17 +101,17 @@ func TestStuckTransportIsNamedByEveryRank(t *testing.T) {
 			t.Run(carrier+" "+phase, func(t *testing.T) {
 				spec, env := stuckIn(t, carrier, phase)
 				w := newWorldIn(t, 2, env...)
-				answers, result := w.ask("faults stuck", w.meet(spec, timeout), 30*time.Second, nil)
-				judgeStuck(t, answers, result, carrier, phase, timeout)
+				replies, result := w.ask("faults stuck", w.meet(spec, timeout), 30*time.Second, nil)
+				judgeStuck(t, replies, result, carrier, phase, timeout)
 			})
 		}
 	}
 }
 
 // judgeStuck checks what ranks say of a transport that is stuck in a phase on rank 1.
-func judgeStuck(t *testing.T, answers []*answer, result *pool.Result, carrier, phase string, timeout time.Duration) {
+func judgeStuck(t *testing.T, replies []*reply, result *pool.Result, carrier, phase string, timeout time.Duration) {
 	t.Helper()
-	for rank, a := range answers {
+	for rank, a := range replies {
 		if a == nil {
 			t.Fatalf("rank %d: %v", rank, result.Outcomes[rank])
 		}
@@ -148,8 +148,8 @@ func judgeStuck(t *testing.T, answers []*answer, result *pool.Result, carrier, p
 func TestStuckNativeFunctionIsNamedByEveryRank(t *testing.T) {
 	spec, env := stuckIn(t, "shared", "native")
 	w := newWorldIn(t, 2, env...)
-	answers, result := w.ask("faults stuck", w.meet(spec, 2*time.Second), 30*time.Second, nil)
-	for rank, a := range answers {
+	replies, result := w.ask("faults stuck", w.meet(spec, 2*time.Second), 30*time.Second, nil)
+	for rank, a := range replies {
 		if a == nil {
 			t.Fatalf("rank %d: %v", rank, result.Outcomes[rank])
 		}
@@ -167,8 +167,8 @@ func TestStuckNativeFunctionIsNamedByEveryRank(t *testing.T) {
 func TestUnknownStatusIsToldToEveryRank(t *testing.T) {
 	spec, env := stuckIn(t, "shared", "fails")
 	w := newWorldIn(t, 2, env...)
-	answers, result := w.ask("faults stuck", w.meet(spec, 5*time.Second), 30*time.Second, nil)
-	for rank, a := range answers {
+	replies, result := w.ask("faults stuck", w.meet(spec, 5*time.Second), 30*time.Second, nil)
+	for rank, a := range replies {
 		if a == nil {
 			t.Fatalf("rank %d: %v", rank, result.Outcomes[rank])
 		}

@@ -10,10 +10,10 @@ import (
 	"github.com/shunt-ccl/shunt/tests/pool"
 )
 
-// toldAnswer is the error that a rank was told of a call that only the GPU can refuse,
+// toldReply is the error that a rank was told of a call that only the GPU can refuse,
 // and when the call began.
-type toldAnswer struct {
-	answer
+type toldReply struct {
+	reply
 	Began time.Time
 }
 
@@ -32,7 +32,7 @@ func openUsed(ctx context.Context, w *pool.Worker, payload []byte, whole any, em
 
 // told makes a call that must fail on all ranks, and waits until the communicator has:
 // a kernel that refuses, or a sender, may end well.
-func (j *rank) told(ctx context.Context, call func() error) (a toldAnswer, err error) {
+func (j *rank) told(ctx context.Context, call func() error) (a toldReply, err error) {
 	a.Began = time.Now()
 	failure := call()
 	if failure == nil {

@@ -12,13 +12,13 @@ import (
 // allTold checks that every rank was told in time, by each of its checks, and that
 // nothing is left. limit holds on real GPUs.
 func allTold(t *testing.T, name string, outcomes []pool.Outcome, limit time.Duration,
-	check func(rank int, a *toldAnswer)) {
+	check func(rank int, a *toldReply)) {
 	t.Helper()
 	if !machine.Real() {
 		limit = soon
 	}
 	for rank, o := range outcomes {
-		var a toldAnswer
+		var a toldReply
 		if o.Error != "" || json.Unmarshal(o.Payload, &a) != nil {
 			t.Fatalf("%s: rank %d: %s\n%s", name, rank, o.Error, o.Stderr)
 		}
@@ -29,7 +29,7 @@ func allTold(t *testing.T, name string, outcomes []pool.Outcome, limit time.Dura
 		if len(a.Leaks) > 0 {
 			t.Errorf("%s: rank %d still holds %v", name, rank, a.Leaks)
 		}
-		closing(t, rank, &a.answer)
+		closing(t, rank, &a.reply)
 	}
 	if t.Failed() {
 		t.FailNow()

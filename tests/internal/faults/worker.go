@@ -41,9 +41,9 @@ type request struct {
 	Counted bool  // soak: counts are on the device
 }
 
-// answer is the result of every handler here. A fault's error is an answer, not a
+// reply is the result of every handler here. A fault's error is a result, not a
 // failure of the handler: the test judges it.
-type answer struct {
+type reply struct {
 	Code       plugin.Code
 	Rank       int // of the error: where it began
 	Message    string
@@ -59,7 +59,7 @@ type answer struct {
 	Course     []Resources // soak of communicators: after each courseStep of them
 }
 
-func (a *answer) fail(err error) {
+func (a *reply) fail(err error) {
 	a.At = time.Now()
 	a.Code, a.Rank, a.Message = plugin.CodeOf(err), -1, err.Error()
 	var e *plugin.Error
@@ -69,7 +69,7 @@ func (a *answer) fail(err error) {
 }
 
 // closed keeps what closing said.
-func (a *answer) closed(err error) {
+func (a *reply) closed(err error) {
 	if err != nil {
 		a.Close, a.CloseCode = err.Error(), plugin.CodeOf(err)
 	}
@@ -141,7 +141,7 @@ func openHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, e
 	if err != nil {
 		return nil, err
 	}
-	var a answer
+	var a reply
 	if r.Absent == w.Rank {
 		return json.Marshal(a)
 	}
@@ -192,7 +192,7 @@ func trafficHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte
 	if err != nil {
 		return nil, err
 	}
-	var a answer
+	var a reply
 	if r.Absent == w.Rank {
 		// In the process, but in no operation, until the others give up.
 		for err = j.Comm.Err(); err == nil && ctx.Err() == nil; err = j.Comm.Err() {
@@ -220,7 +220,7 @@ func trafficHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte
 }
 
 func closeHandler(_ context.Context, w *pool.Worker, _ []byte) ([]byte, error) {
-	var a answer
+	var a reply
 	j, ok := w.State.(*rank)
 	if !ok {
 		return json.Marshal(a)
@@ -250,7 +250,7 @@ func limitHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, 
 	if err != nil {
 		return nil, err
 	}
-	var a answer
+	var a reply
 	err = j.Join(ctx, r.Request)
 	if err := restore(); err != nil {
 		return nil, err

@@ -193,25 +193,25 @@ func (p place) meet(w *world, timeout time.Duration) request {
 	return r
 }
 
-// ask sends one request to every rank. A rank that died has no answer.
+// ask sends one request to every rank. A rank that died has no reply.
 func (w *world) ask(handler string, r request, timeout time.Duration,
-	during func(ctx context.Context, pids []int)) ([]*answer, *pool.Result) {
+	during func(ctx context.Context, pids []int)) ([]*reply, *pool.Result) {
 	w.t.Helper()
 	result := w.raw(handler, r, timeout, during)
-	answers := make([]*answer, len(result.Outcomes))
+	replies := make([]*reply, len(result.Outcomes))
 	for rank, o := range result.Outcomes {
 		if o.Error != "" || o.Payload == nil {
 			continue
 		}
-		answers[rank] = &answer{}
-		if err := json.Unmarshal(o.Payload, answers[rank]); err != nil {
+		replies[rank] = &reply{}
+		if err := json.Unmarshal(o.Payload, replies[rank]); err != nil {
 			w.t.Fatalf("rank %d: %v", rank, err)
 		}
 	}
-	return answers, result
+	return replies, result
 }
 
-// raw sends one request to every rank and leaves the answers to the caller. The
+// raw sends one request to every rank and leaves the replies to the caller. The
 // request may be of a type that holds one.
 func (w *world) raw(handler string, r any, timeout time.Duration,
 	during func(ctx context.Context, pids []int)) *pool.Result {
@@ -229,18 +229,18 @@ func (w *world) raw(handler string, r any, timeout time.Duration,
 }
 
 // mustAsk is ask where every rank must reply without an error.
-func (w *world) mustAsk(handler string, r request, timeout time.Duration) []*answer {
+func (w *world) mustAsk(handler string, r request, timeout time.Duration) []*reply {
 	w.t.Helper()
-	answers, result := w.ask(handler, r, timeout, nil)
+	replies, result := w.ask(handler, r, timeout, nil)
 	if err := result.Err(); err != nil {
 		w.t.Fatal(err)
 	}
-	for rank, a := range answers {
+	for rank, a := range replies {
 		if a.Code != plugin.OK {
 			w.t.Fatalf("rank %d: %s: %s", rank, a.Code, a.Message)
 		}
 	}
-	return answers
+	return replies
 }
 
 // moment waits for a random time, up to a few milliseconds longer than a
@@ -260,11 +260,11 @@ func random(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(*seed, 0))
 }
 
-// judge checks what the survivors of a fault answered.
-func judge(t *testing.T, answers []*answer, result *pool.Result, dead int, code plugin.Code, mentions []string,
+// judge checks what the survivors of a fault returned.
+func judge(t *testing.T, replies []*reply, result *pool.Result, dead int, code plugin.Code, mentions []string,
 	since time.Time) {
 	t.Helper()
-	for rank, a := range answers {
+	for rank, a := range replies {
 		if rank == dead {
 			continue
 		}
@@ -292,7 +292,7 @@ func judge(t *testing.T, answers []*answer, result *pool.Result, dead int, code 
 
 // closing allows closing to say that a plugin is gone or had to be killed, as
 // one whose machine is busy may have to, and nothing else.
-func closing(t *testing.T, rank int, a *answer) {
+func closing(t *testing.T, rank int, a *reply) {
 	t.Helper()
 	if a.Close == "" {
 		return

@@ -17,7 +17,8 @@ type Condition struct {
 	Stops     func(frame []byte) bool // a firewall, which drops what it returns true for
 }
 
-// queueTime is how long a frame may wait for its turn at Rate before it is dropped, as in a router with a short queue.
+// queueTime bounds how long a frame may wait for its turn at Rate before it is dropped, as in a router with a short
+// queue.
 const queueTime = 200 * time.Millisecond
 
 // lane is one direction of a link.

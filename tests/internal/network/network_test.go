@@ -242,7 +242,7 @@ func TestFirewall(t *testing.T) {
 			for _, p := range w.ranks {
 				if e := p.find("error"); does == "calls" && assert.NotNil(t, e, "rank %d", p.rank) {
 					assert.Equal(t, "timeout", e.Code)
-					assert.Regexp(t, `had no answer from peer rank \d .*host node[01] and host node[01] must reach each other`,
+					assert.Regexp(t, `got no response from peer rank \d .*host node[01] and host node[01] must reach each other`,
 						e.Text)
 				} else if does == "nothing" {
 					assert.Nil(t, e, "rank %d", p.rank)

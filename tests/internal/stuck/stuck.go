@@ -1,5 +1,5 @@
 // Package stuck is the transport shm with one function that never returns, for tests
-// of what a host does then. It answers pings all the while.
+// of what a host does then. It responds to pings all the while.
 package stuck
 
 import (

@@ -53,10 +53,10 @@ class World:
         self.arguments, self.config, self.seed, self.directory = arguments, config, seed, directory
         self.world = arguments.n
         self.selector = selectors.DefaultSelector()
-        self.answers: dict[int, Any] = {}
+        self.replies: dict[int, Any] = {}
         self.alive = set(range(self.world))
         self.at: dict[int, dict] = {}       # the last word of each rank
-        self.waiting: set[int] = set()      # ranks that have said it and wait for an answer
+        self.waiting: set[int] = set()      # ranks that have said it and wait for a reply
         self.failures: dict[int, str] = {}
         self.epochs = 0
         self.processes = []
@@ -67,10 +67,10 @@ class World:
     def start(self, ranks: list[int]) -> subprocess.Popen:
         pipes, ours = [], []
         for rank in ranks:
-            (come, answer), (inlet, outlet) = os.pipe(), os.pipe()
+            (come, reply), (inlet, outlet) = os.pipe(), os.pipe()
             pipes.append((rank, (come, outlet), str(self.directory / f"steps-{rank}")))
             ours += [come, outlet]
-            self.answers[rank] = os.fdopen(answer, "w")
+            self.replies[rank] = os.fdopen(reply, "w")
             self.selector.register(os.fdopen(inlet, "r"), selectors.EVENT_READ, rank)
         a = self.arguments
         config = {"memory": a.memory, "arrays": a.arrays, "world": self.world, "seed": self.seed, "epoch": a.epoch,
@@ -116,7 +116,7 @@ class World:
                     began = time.monotonic()
                 over = began is not None and time.monotonic() - began > seconds
                 self.epochs += at == "epoch"
-                self.answer("stop" if at == "epoch" and (over or self.epochs == self.arguments.epochs) else "go")
+                self.reply("stop" if at == "epoch" and (over or self.epochs == self.arguments.epochs) else "go")
                 limit = time.monotonic() + self.arguments.patience
         self.end()
 
@@ -138,12 +138,12 @@ class World:
         self.at[rank] = {**self.at.get(rank, {}), **word}
         self.waiting.add(rank)
 
-    def answer(self, word: str) -> None:
+    def reply(self, word: str) -> None:
         self.waiting.clear()
         for rank in self.alive:
             try:
-                self.answers[rank].write(word + "\n")
-                self.answers[rank].flush()
+                self.replies[rank].write(word + "\n")
+                self.replies[rank].flush()
             except BrokenPipeError:
                 pass  # hear finds out
 

@@ -44,10 +44,10 @@ class Control:
     def meet(self, at: str, **facts: Any) -> str:
         """Waits for all ranks to come to this point; returns what comes next."""
         self.say(at, **facts)
-        answer = self.inlet.readline().strip()
-        if not answer:
+        reply = self.inlet.readline().strip()
+        if not reply:
             raise SystemExit(f"rank {self.rank}: fuzz.py has ended")
-        return answer
+        return reply
 
 
 class Log:

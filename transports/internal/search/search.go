@@ -18,7 +18,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin/shared"
 )
 
-// Library is one that is looked for. T is what opening it gives.
+// Library is a library to look for. T is the type of it once it is open.
 type Library[T any] struct {
 	Name     string // as people call it
 	Variable string // of the environment, which names the library before all other places

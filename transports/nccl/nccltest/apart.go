@@ -22,7 +22,7 @@ func Apart() { apart.Store(true) }
 
 var apart atomic.Bool
 
-// board is where the ranks of a world meet: values by key, each for so many readers.
+// board lets the ranks of a world exchange values by key, each for a given number of readers.
 type board struct {
 	mu     sync.Mutex
 	come   *sync.Cond
@@ -34,7 +34,7 @@ type value struct {
 	readers int
 }
 
-// note is what a rank sends to the board: a value, or the wish to read one, which is answered when it is there.
+// note is a message from a rank to the board: a value, or a request for one, which the board grants once it has it.
 type note struct {
 	Key     string
 	Data    []byte
@@ -95,7 +95,7 @@ type member struct {
 	stopped        <-chan struct{}
 }
 
-// ask sends a note and returns the answer; false: the rank was stopped, or the board is gone.
+// ask sends a note and returns the reply; false: the rank was stopped, or the board is gone.
 func (m *member) ask(n note, closed <-chan struct{}) ([]byte, bool) {
 	conn, err := net.Dial("unix", m.address)
 	if err != nil {

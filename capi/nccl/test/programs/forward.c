@@ -68,7 +68,7 @@ static void unsupported(void) {
   }
   WANT(logged("ncclCommInitRank ") == here && logged("ncclCommMemStats comm=0xfa4e") == 2 * here);
   WANT(logged("ncclGetUniqueId") == (ranks[0].rank == 0));
-  /* A scalar in device memory is what Shunt does not take: calls with the operation go where it is. */
+  /* Shunt takes no scalar in device memory: calls with the operation go where it is. */
   for (int l = 0; l < here; l++) {
     CHECK(ncclRedOpCreatePreMulSum(&ops[l], &scalar, 7, NC_SCALAR_DEVICE, comms[l]));
     WANT(ops[l] != 77); /* a number of ours */

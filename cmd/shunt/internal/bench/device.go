@@ -247,11 +247,11 @@ func (d *deviceSpace) differ(have area, p *pattern, s source, first, size int64)
 	if err := d.finish(); err != nil {
 		return 0, err
 	}
-	var answer [8]byte
-	if err := d.driver.Read(d.ctx, answer[:], d.counter); err != nil {
+	var counted [8]byte
+	if err := d.driver.Read(d.ctx, counted[:], d.counter); err != nil {
 		return 0, err
 	}
-	return int64(binary.LittleEndian.Uint64(answer[:])), nil
+	return int64(binary.LittleEndian.Uint64(counted[:])), nil
 }
 
 func (d *deviceSpace) wrong(have area, p *pattern, s source, first int64) (int64, error) {

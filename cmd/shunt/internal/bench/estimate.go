@@ -17,14 +17,14 @@ func (c *Config) Estimate() time.Duration {
 }
 
 // EstimateTune returns about how long it takes to measure the algorithms in the
-// answers, if none of them is given up.
-func (c *Config) EstimateTune(answers []Answer) time.Duration {
+// choices, if none of them is given up.
+func (c *Config) EstimateTune(choices []Choice) time.Duration {
 	type size struct {
 		collective string
 		message    int64
 	}
 	usable, names := map[size]int{}, map[string]bool{}
-	for _, a := range answers {
+	for _, a := range choices {
 		usable[size{a.Collective, a.Message}] = len(a.Plain.Usable) + len(a.only())
 		for _, name := range append(a.only(), a.Plain.Usable...) {
 			names[name] = true

@@ -23,7 +23,7 @@ type pattern struct {
 	blocks map[source][]byte // one period of each source, encoded
 }
 
-// source is whose data a piece of a result is: a rank's, or the reduction's.
+// source names the owner of a piece of a result: a rank, or the reduction.
 type source int
 
 const reduced source = -1

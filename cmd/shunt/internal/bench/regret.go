@@ -37,18 +37,18 @@ type Regret struct {
 	Wrong      map[string]int64   `json:"wrong,omitempty"`
 }
 
-// Regrets joins rows of Config.Regret with the answers of such ranks. Rows that were skipped are left out.
-func Regrets(rows []Row, answers []Answer) []Regret {
+// Regrets joins rows of Config.Regret with the choices of such ranks. Rows that were skipped are left out.
+func Regrets(rows []Row, choices []Choice) []Regret {
 	var list []Regret
 	for i := range rows {
 		row := &rows[i]
-		at := slices.IndexFunc(answers, func(a Answer) bool {
+		at := slices.IndexFunc(choices, func(a Choice) bool {
 			return a.Collective == row.Collective && a.Bytes == row.Bytes
 		})
 		if row.Skipped != "" || at < 0 {
 			continue
 		}
-		a := &answers[at]
+		a := &choices[at]
 		r := Regret{Collective: row.Collective, Mode: row.Mode, Bytes: row.Bytes, Message: a.Message}
 		list = append(list, r.against(row, &a.Plain, Auto, NCCL))
 		if row.Peer(Symmetric) != nil {

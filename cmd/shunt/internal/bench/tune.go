@@ -38,8 +38,8 @@ func TuneNames() []string {
 	return names
 }
 
-// Answer is a communicator's choice for one size of one collective.
-type Answer struct {
+// Choice is a communicator's choice for one size of one collective.
+type Choice struct {
 	Collective string `json:"collective"`
 	Bytes      int64  `json:"bytes"`   // of the whole buffer
 	Message    int64  `json:"message"` // of one rank, as the selector counts
@@ -62,7 +62,7 @@ type Offer struct {
 }
 
 // only returns the algorithms that symmetric memory opens.
-func (a *Answer) only() []string {
+func (a *Choice) only() []string {
 	if a.Symmetric == nil {
 		return nil
 	}
@@ -70,9 +70,9 @@ func (a *Answer) only() []string {
 		func(name string) bool { return slices.Contains(a.Plain.Usable, name) })
 }
 
-// Ask returns a communicator's answers for every job of a configuration.
-func Ask(comm *host.Communicator, c Config) ([]Answer, error) {
-	var list []Answer
+// Ask returns a communicator's choices for every job of a configuration.
+func Ask(comm *host.Communicator, c Config) ([]Choice, error) {
+	var list []Choice
 	for _, j := range c.jobs() {
 		a, err := c.ask(comm, j)
 		if err != nil {
@@ -83,8 +83,8 @@ func Ask(comm *host.Communicator, c Config) ([]Answer, error) {
 	return list, nil
 }
 
-func (c *Config) ask(comm *host.Communicator, j job) (Answer, error) {
-	a := Answer{Collective: j.test.name, Message: c.message(j)}
+func (c *Config) ask(comm *host.Communicator, j job) (Choice, error) {
+	a := Choice{Collective: j.test.name, Message: c.message(j)}
 	a.Bytes = j.test.shape(place{c.World, c.Root, c.Root}, j.elements).elements * c.DType.Bytes()
 	e, err := comm.Explain(j.test.collective, c.DType, c.Op, a.Message)
 	if errors.Is(err, plugin.Unsupported) {
@@ -134,7 +134,7 @@ func (c *Config) message(j job) int64 {
 	return most * c.DType.Bytes()
 }
 
-// AskRank runs a rank that joins by the environment; rank 0 writes the answers to w,
+// AskRank runs a rank that joins by the environment; rank 0 writes the choices to w,
 // as JSON.
 func AskRank(ctx context.Context, c Config, w io.Writer) (err error) {
 	if err := c.check(); err != nil {
@@ -152,11 +152,11 @@ func AskRank(ctx context.Context, c Config, w io.Writer) (err error) {
 	if comm.Rank() != 0 {
 		return nil
 	}
-	answers, err := Ask(comm, c)
+	choices, err := Ask(comm, c)
 	if err != nil {
 		return err
 	}
-	if err := json.NewEncoder(w).Encode(answers); err != nil {
+	if err := json.NewEncoder(w).Encode(choices); err != nil {
 		return plugin.Errorf(plugin.System, "reporting to the launcher: %w", err)
 	}
 	return nil
@@ -217,18 +217,18 @@ func (r *rank) openAlgorithms(ctx context.Context, options host.Options) (_ *alg
 			err = errors.Join(err, a.close())
 		}
 	}()
-	answers, err := Ask(r.comm, r.config)
+	choices, err := Ask(r.comm, r.config)
 	if err != nil {
 		return nil, err
 	}
-	for _, answer := range answers {
-		for _, name := range answer.Plain.Usable {
-			if err := a.open(ctx, r, options, forced{collective: answer.Collective, name: name}, false); err != nil {
+	for _, choice := range choices {
+		for _, name := range choice.Plain.Usable {
+			if err := a.open(ctx, r, options, forced{collective: choice.Collective, name: name}, false); err != nil {
 				return nil, err
 			}
 		}
-		for _, name := range answer.only() {
-			if err := a.open(ctx, r, options, forced{collective: answer.Collective, name: name}, true); err != nil {
+		for _, name := range choice.only() {
+			if err := a.open(ctx, r, options, forced{collective: choice.Collective, name: name}, true); err != nil {
 				return nil, err
 			}
 		}
@@ -268,17 +268,17 @@ func (a *algorithms) open(ctx context.Context, r *rank, options host.Options, f 
 // candidates returns the algorithms that take the job's size, without those that
 // were given up; but what would run by itself is always measured.
 func (a *algorithms) candidates(r *rank, p *prepared) ([]candidate, error) {
-	answer, err := a.config.ask(a.base, p.job)
+	choice, err := a.config.ask(a.base, p.job)
 	if err != nil {
 		return nil, err
 	}
 	var list []candidate
 	for i, f := range a.forced {
-		offer := &answer.Plain
+		offer := &choice.Plain
 		if f.window != nil {
-			offer = answer.Symmetric
+			offer = choice.Symmetric
 		}
-		if f.collective != answer.Collective || offer == nil || !slices.Contains(offer.Usable, f.name) {
+		if f.collective != choice.Collective || offer == nil || !slices.Contains(offer.Usable, f.name) {
 			continue
 		}
 		if a.trend(p, f.name).gone && offer.Chosen != f.name {
@@ -301,7 +301,7 @@ func (a *algorithms) candidates(r *rank, p *prepared) ([]candidate, error) {
 		list = append(list, c)
 	}
 	if len(list) == 0 {
-		return nil, plugin.Errorf(plugin.Unsupported, "no algorithm: %s", answer.Plain.Reason)
+		return nil, plugin.Errorf(plugin.Unsupported, "no algorithm: %s", choice.Plain.Reason)
 	}
 	return list, nil
 }

@@ -17,10 +17,10 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// asked returns the answers of ranks on GPUs in memory.
-func asked(t *testing.T, c Config) []Answer {
+// asked returns the choices of ranks on GPUs in memory.
+func asked(t *testing.T, c Config) []Choice {
 	t.Helper()
-	all := make([][]Answer, c.World)
+	all := make([][]Choice, c.World)
 	ranksOnGPUs(t, c, func(rank int, options host.Options) error {
 		comm, err := host.Init(context.Background(), options)
 		if err != nil {
@@ -29,8 +29,8 @@ func asked(t *testing.T, c Config) []Answer {
 		all[rank], err = Ask(comm, c)
 		return errors.Join(err, comm.Close())
 	})
-	for _, answers := range all {
-		require.Equal(t, all[0], answers, "alike on all ranks")
+	for _, choices := range all {
+		require.Equal(t, all[0], choices, "alike on all ranks")
 	}
 	return all[0]
 }
@@ -48,22 +48,22 @@ func TestTuneOnGPUs(t *testing.T) {
 	c := tuneConfig(2, Graph)
 	c.Min, c.Max, c.Factor = 64, 64<<10, 32
 	c.Collectives = []string{"all_reduce", "all_gather", "sendrecv", "barrier"}
-	answers := asked(t, c)
-	list := NewTuned(onGPUs(t, c), answers)
-	require.Len(t, list, len(answers))
-	require.Contains(t, answers[0].Unfit, "cudaipc/staged", "64 bytes are not for it")
-	require.Contains(t, Unmeasured(answers, "all_reduce"), "cudaipc/staged")
+	choices := asked(t, c)
+	list := NewTuned(onGPUs(t, c), choices)
+	require.Len(t, list, len(choices))
+	require.Contains(t, choices[0].Unfit, "cudaipc/staged", "64 bytes are not for it")
+	require.Contains(t, Unmeasured(choices, "all_reduce"), "cudaipc/staged")
 	copies := 0
 	for i, row := range list {
 		require.Empty(t, row.Wrong)
-		for _, name := range answers[i].Plain.Usable {
+		for _, name := range choices[i].Plain.Usable {
 			require.Positive(t, row.Times[name], "%s of %s, %d bytes", name, row.Collective, row.Bytes)
 		}
-		for _, name := range answers[i].only() {
+		for _, name := range choices[i].only() {
 			require.Positive(t, row.Times[name], "%s of %s, %d bytes", name, row.Collective, row.Bytes)
 			copies++
 		}
-		require.Equal(t, row.Plain.Untuned, answers[i].Plain.Chosen)
+		require.Equal(t, row.Plain.Untuned, choices[i].Plain.Chosen)
 		require.LessOrEqual(t, row.Times[row.Plain.Best], row.Times[row.Plain.Untuned])
 	}
 	require.Positive(t, copies, "symmetric memory opens algorithms")
@@ -75,7 +75,7 @@ func TestTuneOnGPUs(t *testing.T) {
 		require.Equal(t, "cuda", e.Memory)
 		require.Equal(t, 2, e.World)
 		require.Empty(t, e.DType+e.Op+string(e.Mode))
-		require.Equal(t, answers[0].Topology, e.Topology)
+		require.Equal(t, choices[0].Topology, e.Topology)
 		require.NotEmpty(t, e.Topology)
 	}
 	for _, e := range Entries(&c, list, Only{Mode: true}) {
@@ -103,10 +103,10 @@ func TestTuneSlowAlgorithmLoses(t *testing.T) {
 	defer restore()
 	c := tuneConfig(2, Eager)
 	c.Collectives, c.Min, c.Max, c.Factor = []string{"all_reduce"}, 16<<10, 32<<10, 2
-	answers := asked(t, c)
-	require.Equal(t, answers[0].Plain.Chosen, answers[1].Plain.Chosen)
-	slow := answers[0].Plain.Chosen
-	list := NewTuned(onGPUs(t, c), answers)
+	choices := asked(t, c)
+	require.Equal(t, choices[0].Plain.Chosen, choices[1].Plain.Chosen)
+	slow := choices[0].Plain.Chosen
+	list := NewTuned(onGPUs(t, c), choices)
 	for _, row := range list {
 		require.Greater(t, row.Times[slow], 20e3)
 		require.NotEqual(t, slow, row.Plain.Best)
@@ -150,10 +150,10 @@ func TestTrend(t *testing.T) {
 // 0 is of an algorithm that was given up.
 func measured(collective string, chosen string, sizes []int64, times map[string][]float64) []Tuned {
 	var rows []Row
-	var answers []Answer
+	var choices []Choice
 	for i, size := range sizes {
 		row, a := Row{Collective: collective, Bytes: size},
-			Answer{Collective: collective, Bytes: size, Message: size, Plain: Offer{Chosen: chosen}}
+			Choice{Collective: collective, Bytes: size, Message: size, Plain: Offer{Chosen: chosen}}
 		for _, name := range []string{"t/a", "t/b", "t/c"} {
 			us, ok := times[name]
 			if !ok {
@@ -164,9 +164,9 @@ func measured(collective string, chosen string, sizes []int64, times map[string]
 				row.Peers = append(row.Peers, Peer{name, Timing{Microseconds: us[i]}})
 			}
 		}
-		rows, answers = append(rows, row), append(answers, a)
+		rows, choices = append(rows, row), append(choices, a)
 	}
-	return NewTuned(rows, answers)
+	return NewTuned(rows, choices)
 }
 
 // What was given up while it was level does not win at sizes it was not measured
@@ -237,16 +237,16 @@ func TestTuneReports(t *testing.T) {
 `, page.String())
 	require.Empty(t, Changes(list), "nobody was asked")
 	for i, tuned := range []string{"t/b", "t/b", "t/b"} {
-		list[i].Ask([]Answer{{Collective: "all_reduce", Bytes: list[i].Bytes, Message: list[i].Message,
+		list[i].Ask([]Choice{{Collective: "all_reduce", Bytes: list[i].Bytes, Message: list[i].Message,
 			Plain: Offer{Chosen: tuned}}})
 	}
 	changes := Changes(list)
 	require.Len(t, changes, 1)
 	require.Equal(t, "all_reduce, 8 to 1M: t/b instead of t/a, -100% to 50% less time", changes[0].String())
 	require.Equal(t, []string{"all_reduce, 1M: takes t/b, and t/a is best: 100% slower"}, Misses(list))
-	require.Equal(t, 2, Choices([]Answer{list[0].answer, {Collective: "reduce"}}, "all_reduce"))
-	require.Zero(t, Choices([]Answer{list[0].answer, {Collective: "reduce"}}, "reduce"))
-	unfit := []Answer{{Collective: "reduce", Unfit: []string{"t/a", "t/b"}},
+	require.Equal(t, 2, Algorithms([]Choice{list[0].choice, {Collective: "reduce"}}, "all_reduce"))
+	require.Zero(t, Algorithms([]Choice{list[0].choice, {Collective: "reduce"}}, "reduce"))
+	unfit := []Choice{{Collective: "reduce", Unfit: []string{"t/a", "t/b"}},
 		{Collective: "reduce", Plain: Offer{Usable: []string{"t/b"}}, Unfit: []string{"t/a"}}}
 	require.Equal(t, []string{"t/a"}, Unmeasured(unfit, "reduce"))
 	require.Empty(t, Unmeasured(unfit, "all_reduce"))
@@ -279,13 +279,13 @@ func TestRegretsOnGPUs(t *testing.T) {
 	c := tuneConfig(2, Graph)
 	c.Min, c.Max, c.Factor, c.Regret, c.Symmetric = 64, 64, 2, true, true
 	c.Collectives = []string{"all_gather", "barrier"}
-	answers := asked(t, c)
+	choices := asked(t, c)
 	rows := onGPUs(t, c)
 	require.Zero(t, WrongOf(rows))
-	list := Regrets(rows, answers)
+	list := Regrets(rows, choices)
 	require.Len(t, list, 4)
 	for i, r := range list {
-		a, offer := &answers[i/2], &answers[i/2].Plain
+		a, offer := &choices[i/2], &choices[i/2].Plain
 		require.Equal(t, i%2 == 1, r.Symmetric)
 		if r.Symmetric && a.Symmetric != nil {
 			offer = a.Symmetric
@@ -298,7 +298,7 @@ func TestRegretsOnGPUs(t *testing.T) {
 		require.Equal(t, r.Times[r.Best], r.BestTime)
 		require.Equal(t, Graph, r.Mode)
 	}
-	require.NotNil(t, answers[0].Symmetric, "or nothing here is tested")
+	require.NotNil(t, choices[0].Symmetric, "or nothing here is tested")
 }
 
 // Of what is measured the best right result counts, NCCL's too, and what stands in the table is what is clearly slower.
@@ -313,12 +313,12 @@ func TestRegretTable(t *testing.T) {
 		{Collective: "reduce", Mode: Graph, Bytes: 32, Skipped: "nobody"},
 		{Collective: "reduce", Mode: Graph, Bytes: 64, Peers: []Peer{peer(Auto, 11, 1, 0), peer("t/a", 10, 1, 0)}},
 	}
-	var answers []Answer
+	var choices []Choice
 	for _, row := range rows {
-		answers = append(answers, Answer{Collective: "reduce", Bytes: row.Bytes, Message: row.Bytes,
+		choices = append(choices, Choice{Collective: "reduce", Bytes: row.Bytes, Message: row.Bytes,
 			Plain: Offer{Chosen: "t/a", Usable: []string{"t/a", "t/b"}}})
 	}
-	list := Regrets(rows, answers)
+	list := Regrets(rows, choices)
 	require.Len(t, list, 3)
 	require.Equal(t, NCCL, list[0].Best)
 	require.InDelta(t, 0.25, list[0].Loss, 1e-9)
@@ -361,7 +361,7 @@ func TestNoiseChangesNoChoice(t *testing.T) {
 	} {
 		c := Config{World: 2, DType: plugin.Float32, Tune: true, Collectives: []string{"all_reduce"}}
 		rows := []Row{{Collective: "all_reduce", Bytes: 64, Peers: []Peer{{"t/a", test.chosen}, {"t/b", test.other}}}}
-		list := NewTuned(rows, []Answer{{Collective: "all_reduce", Bytes: 64, Message: 64,
+		list := NewTuned(rows, []Choice{{Collective: "all_reduce", Bytes: 64, Message: 64,
 			Plain: Offer{Chosen: "t/a", Usable: []string{"t/a", "t/b"}}}})
 		require.Equal(t, test.best, list[0].Plain.Best)
 		require.Equal(t, test.best != "t/a", list[0].Plain.Loss > 0)

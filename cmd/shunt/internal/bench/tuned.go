@@ -17,7 +17,7 @@ type Tuned struct {
 	Wrong      map[string]int64   `json:"wrong,omitempty"`
 	Plain      Verdict            `json:"plain"`
 	Symmetric  *Verdict           `json:"symmetric,omitempty"` // on symmetric memory, where that opens algorithms
-	answer     Answer
+	choice     Choice
 	timings    map[string]Timing
 }
 
@@ -49,10 +49,10 @@ func (t Timing) clearlyBelow(other Timing) bool {
 const Noise = 0.05
 
 // NewTuned joins what was measured with what the selector would have taken
-// without a file. Answers that no row belongs to are left out.
-func NewTuned(rows []Row, answers []Answer) []Tuned {
+// without a file. Choices that no row belongs to are left out.
+func NewTuned(rows []Row, choices []Choice) []Tuned {
 	var list []Tuned
-	for _, a := range answers {
+	for _, a := range choices {
 		i := slices.IndexFunc(rows, func(r Row) bool {
 			return r.Collective == a.Collective && r.Bytes == a.Bytes &&
 				r.Skipped == ""
@@ -60,7 +60,7 @@ func NewTuned(rows []Row, answers []Answer) []Tuned {
 		if i < 0 {
 			continue
 		}
-		t := Tuned{Collective: a.Collective, Bytes: a.Bytes, Message: a.Message, Times: map[string]float64{}, answer: a,
+		t := Tuned{Collective: a.Collective, Bytes: a.Bytes, Message: a.Message, Times: map[string]float64{}, choice: a,
 			timings: map[string]Timing{}}
 		for _, p := range rows[i].Peers {
 			t.Times[p.Name], t.timings[p.Name] = p.Microseconds, p.Timing
@@ -110,17 +110,17 @@ func (t *Tuned) loss(best, name string) float64 {
 	return b/a - 1
 }
 
-// Ask notes what the selector takes with the file, by its answers to the same
+// Ask notes what the selector takes with the file, by its choices for the same
 // questions.
-func (t *Tuned) Ask(answers []Answer) {
-	i := slices.IndexFunc(answers, func(a Answer) bool {
+func (t *Tuned) Ask(choices []Choice) {
+	i := slices.IndexFunc(choices, func(a Choice) bool {
 		return a.Collective == t.Collective && a.Bytes == t.Bytes && a.Message == t.Message
 	})
 	if i < 0 {
 		return
 	}
-	t.Plain.Tuned, t.Plain.Left = answers[i].Plain.Chosen, t.loss(t.Plain.Best, answers[i].Plain.Chosen)
-	if s := answers[i].Symmetric; s != nil && t.Symmetric != nil {
+	t.Plain.Tuned, t.Plain.Left = choices[i].Plain.Chosen, t.loss(t.Plain.Best, choices[i].Plain.Chosen)
+	if s := choices[i].Symmetric; s != nil && t.Symmetric != nil {
 		t.Symmetric.Tuned, t.Symmetric.Left = s.Chosen, t.loss(t.Symmetric.Best, s.Chosen)
 	}
 }
@@ -146,7 +146,7 @@ func Entries(c *Config, list []Tuned, only Only) []selector.Entry {
 		rows := rowsOf(list, name)
 		var order []string
 		for _, t := range rows {
-			for _, a := range append(slices.Clone(t.answer.Plain.Usable), t.answer.only()...) {
+			for _, a := range append(slices.Clone(t.choice.Plain.Usable), t.choice.only()...) {
 				if !slices.Contains(order, a) {
 					order = append(order, a)
 				}
@@ -173,7 +173,7 @@ func Entries(c *Config, list []Tuned, only Only) []selector.Entry {
 				points[a] = selector.GivenUp(points[a], whole)
 			}
 			e := selector.Entry{Collective: collective.String(), Algorithm: a, World: c.World, Hosts: 1,
-				Memory: c.Memory.String(), Topology: rows[0].answer.Topology, Points: points[a]}
+				Memory: c.Memory.String(), Topology: rows[0].choice.Topology, Points: points[a]}
 			// What only moves bytes is one for all dtypes.
 			if only.DType && collective.Reduces() {
 				e.DType = selector.DTypeClass(c.DType)
@@ -259,17 +259,17 @@ func givenUp(rows []Tuned, name string) bool {
 		if _, ok := rows[i].Times[name]; ok {
 			return false
 		}
-		if a := &rows[i].answer; slices.Contains(a.Plain.Usable, name) || slices.Contains(a.only(), name) {
+		if a := &rows[i].choice; slices.Contains(a.Plain.Usable, name) || slices.Contains(a.only(), name) {
 			return true
 		}
 	}
 	return false
 }
 
-// Choices returns the number of algorithms of a collective to choose from.
-func Choices(answers []Answer, collective string) int {
+// Algorithms returns the number of algorithms of a collective to choose from.
+func Algorithms(choices []Choice, collective string) int {
 	var names []string
-	for _, a := range answers {
+	for _, a := range choices {
 		if a.Collective == collective {
 			names = append(append(names, a.Plain.Usable...), a.only()...)
 		}
@@ -280,16 +280,16 @@ func Choices(answers []Answer, collective string) int {
 
 // Unmeasured returns algorithms of a collective that take none of the sizes that were
 // asked about, and so keep their estimates beside measured costs.
-func Unmeasured(answers []Answer, collective string) []string {
+func Unmeasured(choices []Choice, collective string) []string {
 	var names []string
-	for _, a := range answers {
+	for _, a := range choices {
 		if a.Collective == collective {
 			names = append(names, a.Unfit...)
 		}
 	}
 	slices.Sort(names)
 	return slices.DeleteFunc(slices.Compact(names), func(name string) bool {
-		return slices.ContainsFunc(answers, func(a Answer) bool {
+		return slices.ContainsFunc(choices, func(a Choice) bool {
 			return a.Collective == collective && (slices.Contains(a.Plain.Usable, name) || slices.Contains(a.only(), name))
 		})
 	})

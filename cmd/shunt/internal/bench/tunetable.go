@@ -18,7 +18,7 @@ func TuneTable(w io.Writer, c *Config, rows []Tuned) {
 	var columns []string
 	symmetric := false
 	for _, t := range rows {
-		for _, name := range append(slices.Clone(t.answer.Plain.Usable), t.answer.only()...) {
+		for _, name := range append(slices.Clone(t.choice.Plain.Usable), t.choice.only()...) {
 			if !slices.Contains(columns, name) {
 				columns = append(columns, name)
 			}
@@ -226,7 +226,7 @@ func missForAll(rows []Tuned) []string {
 		return nil
 	}
 	mine := meanSlower(rows, tuned)
-	for _, name := range rows[0].answer.Plain.Usable {
+	for _, name := range rows[0].choice.Plain.Usable {
 		if other := meanSlower(rows, name); other*(1+Noise) < mine {
 			return []string{fmt.Sprintf("%s, all sizes: takes %s, and %s is better: in the mean %s slower", rows[0].Collective,
 				tuned, name, percent(mine/other-1))}

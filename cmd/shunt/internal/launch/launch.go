@@ -41,7 +41,7 @@ type Job struct {
 	Machines []string
 	// Command, if set, is the program and the arguments of each process, instead of Path and Args.
 	Command func(rank int) []string
-	// Lifeline, if set, is what standard input of each process begins with. It stays open as long as the launcher
+	// Lifeline, if set, is the first text on the standard input of each process. It stays open as long as the launcher
 	// lives, and carries a line for each signal that is forwarded (SignalLine), and EndLine.
 	Lifeline func(rank, restart int) []byte
 	// Intercept, if set, returns what takes the standard output of each process, which passes on to to what is output.
@@ -65,7 +65,7 @@ type Job struct {
 	Grace time.Duration
 }
 
-// Part is what the launcher of one machine knows of a job on several.
+// Part describes the share of one machine in a job on several, for its launcher.
 type Part struct {
 	First, World int    // number of the first rank here, and of all ranks of the job
 	ID           string // where the ranks meet

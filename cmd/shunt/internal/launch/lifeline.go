@@ -13,7 +13,8 @@ import (
 // EndLine on a lifeline asks the launcher of a machine to end its ranks and to report.
 const EndLine = "end"
 
-// endReport is how long the launchers of machines have for that; longer while one of them writes. Tests change it.
+// endReport bounds the time that the launchers of machines take for that; it grows while one of them writes. Tests
+// change it.
 var endReport = 5 * time.Second
 
 // maxQueued bounds what is to be written to a launcher that does not read.

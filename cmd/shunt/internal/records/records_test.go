@@ -23,7 +23,7 @@ import (
 func headOf(rank int, number uint64, collective, state string) report.Head {
 	h := report.Head{
 		Communicator: "world", Job: "j", Rank: rank, World: 1000, PID: 5000 + rank, Host: "a", Code: "timeout",
-		Failure: fmt.Sprintf("rank %d had no answer", rank),
+		Failure: fmt.Sprintf("rank %d got no response", rank),
 	}
 	if number > 0 {
 		h.Last = &report.Call{Number: number, Collective: collective, State: state}
@@ -97,7 +97,7 @@ func TestWhereSomebodyWaitsComesFirst(t *testing.T) {
 		heads = append(heads, h)
 	}
 	out := text(heads)
-	require.True(t, strings.HasPrefix(out, "communicator world/11.0 of 1 failed: timeout: rank 0 had no answer\n  in #3 barrier: rank 0\ncommunicator world/00.0 of 1 "), out)
+	require.True(t, strings.HasPrefix(out, "communicator world/11.0 of 1 failed: timeout: rank 0 got no response\n  in #3 barrier: rank 0\ncommunicator world/00.0 of 1 "), out)
 	require.True(t, strings.HasSuffix(out, "\n12 more communicators failed\n"), out)
 }
 

@@ -198,7 +198,7 @@ void ShuntBackend::closeChannels(const std::string& text, Milliseconds patience)
     for (auto& [_, channel] : pairs_) channels.push_back(channel);
     links = links_.get();
   }
-  // What no peer has answered by now is a message that this rank does not wait for.
+  // What no peer has replied to by now is a message that this rank does not wait for.
   if (links != nullptr) links->close(text, std::min(patience, kMessagePatience));
   for (auto& channel : channels) channel->close(text, patience);
 }

@@ -80,8 +80,8 @@ auto inStore(const Where& where, Ask&& ask) {
   } catch (const c10::Error& e) {
     std::string why = e.what_without_backtrace();
     C10_THROW_ERROR(DistBackendError,
-                    c10::str("shunt: ", where.str(), ": torch.distributed's store does not answer; the rank that runs ",
-                             "it, mostly rank 0, may have ended: ", why.substr(0, why.find('\n'))));
+                    c10::str("shunt: ", where.str(), ": torch.distributed's store does not respond; the rank that ",
+                             "runs it, mostly rank 0, may have ended: ", why.substr(0, why.find('\n'))));
   }
 }
 
