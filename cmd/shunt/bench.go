@@ -37,14 +37,14 @@ status 1 when any element of any result is wrong.
 
 On a machine with GPUs every rank takes one, and buffers lie in its memory.
 Operations are captured in a graph and replayed, or, with --eager, called one
-after the other; with both flags both are measured. Times are the GPU's own, by
+after the other; --graph --eager measures both. Times are the GPU's own, by
 events. Several buffers rotate, so that no cache holds them. --against nccl
 measures NCCL in turn with Shunt, in the same processes and on the same stream:
 on plain memory, and on memory registered as a symmetric window. --against with a
 transport measures Shunt over that one too, in turn in the same way.
 
 Where something is compared every collective has processes of its own, so that
-one that fails or hangs (--limit) costs its own rows only; the exit status tells.`,
+one that fails or hangs (--limit) costs its own rows only, and the exit status.`,
 		Example: "  shunt bench\n  shunt bench -n 2,4 --collective all_reduce,broadcast --max 1M --factor 2 --json\n" +
 			"  shunt bench --memory cuda --graph --eager --max 1G --against nccl --symmetric\n" +
 			"  shunt bench --memory cuda --busy 50 --against process:./shunt-transport-cudaipc",
@@ -126,18 +126,18 @@ one that fails or hangs (--limit) costs its own rows only; the exit status tells
 	f.StringSliceVar(&collectives, "collective", nil, "what to measure (default: all): "+strings.Join(bench.Names(), ", "))
 	f.Var(&least, "min", "smallest size")
 	f.Var(&most, "max", "largest size")
-	f.IntVar(&factor, "factor", factor, "from one size to the next")
+	f.IntVar(&factor, "factor", factor, "factor from one size to the next")
 	f.Var(&dtype, "dtype", "type of the elements")
 	f.Var(&op, "op", "reduction op")
 	f.IntVar(&root, "root", root, "root of rooted collectives")
 	f.IntVar(&iterations, "iters", 0, "operations timed for each row; 0: as many as --budget allows, on GPUs by size")
 	f.DurationVar(&budget, "budget", budget, "time spent on timing each row of host memory")
-	f.IntVar(&hosts, "hosts", hosts, "pretend that the ranks run on so many hosts")
+	f.IntVar(&hosts, "hosts", hosts, "pretend that the ranks run on this many hosts")
 	f.StringVar(&transport, "transport", "", "the one transport to use: builtin:NAME, shared:PATH or process:PATH")
 	f.StringVar(&algo, "algo", "", "set SHUNT_ALGO")
 	f.BoolVar(&noCheck, "no-check", false, "do not check results")
 	f.BoolVar(&noInPlace, "no-in-place", false, "measure out of place only")
-	f.BoolVar(&inPlace, "in-place", false, "measure in place only, where an operation has such a form")
+	f.BoolVar(&inPlace, "in-place", false, "measure in place only, where an operation can run in place")
 	return c
 }
 

@@ -46,8 +46,9 @@ func newDoctor() *cobra.Command {
 		Long: `Check that this machine and environment can run Shunt.
 
 Looks at the kernel's facilities, limits, CPUs, GPUs, SHUNT_* variables and
-transports, then lets real ranks run a collective, on GPUs too. Exit status 1 when something
-is broken; warnings do not count. 3 when it was interrupted: findings are of the checks until then.`,
+transports, then lets real ranks run a collective, on GPUs too. Exit status 1 when
+something is broken; warnings do not count. Exit status 3 when it was interrupted: the
+findings are those of the checks until then.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if points {

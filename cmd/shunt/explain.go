@@ -51,10 +51,10 @@ func newExplain() *cobra.Command {
 		Long: `Say which transport and algorithm a call would use, and why no other.
 
 Makes a communicator of real ranks under the present environment (SHUNT_ALGO,
-SHUNT_TRANSPORTS, the tuning file), and prints for every collective and size who
-is chosen, what it would fall back to, and why each other cannot. Without
---bytes, all ranges of sizes with the same choice are shown. Exit status 1 when
-nothing can serve a call.
+SHUNT_TRANSPORTS, the tuning file), and prints for every collective and size which
+algorithm is chosen, what it would fall back to, and why no other can serve it.
+Without --bytes, all ranges of sizes with the same choice are shown. Exit status 1
+when nothing can serve a call.
 
 With --plan, the plan of each rank follows: the list of steps that a call runs.
 A step names the memory it touches as [send], [recv] or [rank 1 region 0+64],
@@ -101,13 +101,13 @@ send_bytes, recv_at[2]), and t0, t1 and so on are computed by earlier steps.`,
 	}
 	f := c.Flags()
 	f.IntVarP(&world, "ranks", "n", world, "number of ranks; on GPUs the default is all of them, 8 at most")
-	f.Var(&memory, "memory", "of the buffers: host, cuda, or auto: cuda where there are two GPUs at least")
-	f.IntVar(&hosts, "hosts", hosts, "pretend that the ranks run on so many hosts")
+	f.Var(&memory, "memory", "where buffers lie: host, cuda, or auto: cuda where there are two GPUs at least")
+	f.IntVar(&hosts, "hosts", hosts, "pretend that the ranks run on this many hosts")
 	f.Var(&dtype, "dtype", "type of the elements")
 	f.Var(&op, "op", "reduction op")
 	f.Var(&sizes, "bytes", "sizes of one rank's message, as 8,64K,16M")
-	f.StringSliceVar(&transports, "transports", nil, "as SHUNT_TRANSPORTS")
-	f.StringVar(&algo, "algo", "", "as SHUNT_ALGO")
+	f.StringSliceVar(&transports, "transports", nil, "set SHUNT_TRANSPORTS")
+	f.StringVar(&algo, "algo", "", "set SHUNT_ALGO")
 	f.BoolVar(&plan, "plan", false, "show the steps of each rank's plan")
 	return c
 }

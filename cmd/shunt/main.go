@@ -113,8 +113,8 @@ func (w *checkedWriter) Write(text []byte) (int, error) {
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "shunt",
-		Short:         "Moves tensors between ranks: launch, measure, check and explain",
-		Long:          "Moves tensors between ranks: launch, measure, check and explain.\n\nExit status: 0 all is well; 1 a result was wrong, a case failed or nothing can\nserve a request; 2 the command line is wrong; 3 something else failed.",
+		Short:         "Move tensors between ranks: launch, measure, check and explain",
+		Long:          "Move tensors between ranks: launch, measure, check and explain.\n\nExit status: 0 all is well; 1 a result was wrong, a case failed or nothing can\nserve a request; 2 the command line is wrong; 3 something else failed.",
 		Version:       readVersion().Version,
 		SilenceErrors: true,
 		SilenceUsage:  true,

@@ -15,9 +15,9 @@ func newRecords() *cobra.Command {
 		Short: "Sum up what ranks ran last when their communicator failed",
 		Long: `Sum up what ranks ran last when their communicator failed.
 
-Ranks leave that in SHUNT_RECORDS_DIR; bring the files of all hosts together.
-Of each communicator you see why it failed, which ranks were in which call, which
-were behind the others, and of which there is no file.
+Ranks write records into SHUNT_RECORDS_DIR; bring the files of all hosts together.
+For each communicator the summary says why it failed, which ranks were in which
+call, which were behind the others, and which wrote no file.
 
 Collectives are numbered alike on all ranks. On a GPU a call is enqueued:
 whether it ended in its stream is not seen.`,

@@ -46,26 +46,27 @@ it themselves and are then ended; no process of the job outlives it, but for tho
 that have begun a session of their own (setsid).
 
 With --records DIR, ranks whose communicator fails write there what they ran last,
-and when the job has failed you see it in a few lines: who was in which call, who
-was behind, and of whom there is no file. See shunt records.
+and a failed job ends with a summary: which ranks were in which call, which were
+behind, and which wrote no file. See shunt records.
 
 With --nccl a program for NVIDIA's NCCL runs over Shunt unchanged: Shunt's libnccl.so.2
 is loaded before the program's own (LD_PRELOAD). You are told when no process took it.
 
 With --max-restarts N, a job that has failed is started again from the beginning,
 N times at most, by all ranks and with a new meeting place; as with torchrun,
-TORCHELASTIC_RESTART_COUNT says how often that was. A job that a signal was to end
-is not started again.
+TORCHELASTIC_RESTART_COUNT counts the restarts. A job that ended by a signal to
+shunt run is not started again.
 
 With --hostfile FILE the ranks run on several machines, as mpirun and deepspeed start
 them: lines of "node1 slots=8", filled in their order. On each, the command
 --remote-shell starts this binary under the same path, which starts the ranks there in
 the same working directory. The remote shell has to pass standard input and output on:
 a machine that does not report at its end has failed. SHUNT_*, NCCL_*, UCX_*, CUDA_*,
-PYTHON*, OMP_*, PATH, LD_LIBRARY_PATH, VIRTUAL_ENV and --env are set there too. Without -n all slots are used.
-The ranks meet at --address, which all must reach, by a secret of the job's own. A rank
-that fails ends the job on all machines, and so does a machine that is lost. --records
-brings the records of all machines together in DIR here.
+PYTHON*, OMP_*, PATH, LD_LIBRARY_PATH, VIRTUAL_ENV and --env are set there too.
+Without -n all slots are used. The ranks meet at --address, which all must reach, by a
+secret of the job's own. A rank that fails ends the job on all machines, and so does a
+machine that is lost. --records brings the records of all machines together in DIR
+here.
 
 Exit status: that of the first rank to fail, 128 plus the number of the signal
 that ended it, 124 after --timeout, or 2 or 3 when the job could not be started.`,
@@ -86,7 +87,7 @@ func (r *runner) flags(c *cobra.Command) {
 	f := c.Flags()
 	f.SetInterspersed(false) // what follows the program is the program's
 	f.IntVarP(&r.world, "ranks", "n", 1, "number of ranks")
-	f.IntVar(&r.hosts, "hosts", 1, "pretend that the ranks run on so many hosts")
+	f.IntVar(&r.hosts, "hosts", 1, "pretend that the ranks run on this many hosts")
 	f.BoolVar(&r.prefix, "prefix", false, "put [rank] before every line of output")
 	f.BoolVar(&r.overNCCL, "nccl", false, "load Shunt's libnccl.so.2 in place of NVIDIA's")
 	f.BoolVar(&r.bind, "bind", false, "bind each rank to a CPU of its own, if there are enough")
@@ -97,7 +98,7 @@ func (r *runner) flags(c *cobra.Command) {
 	f.StringVar(&r.over.address, "address", "", "where the ranks of a hostfile reach rank 0 (default its first host)")
 	f.IntVar(&r.over.port, "port", 0, "first of the 9 ports that the ranks of a hostfile meet on there; 0: any")
 	f.DurationVar(&r.timeout, "timeout", 0, "end the job, restarts included, that takes longer; 0: never")
-	f.IntVar(&r.restarts, "max-restarts", 0, "start a job that has failed again, so often at most")
+	f.IntVar(&r.restarts, "max-restarts", 0, "start a failed job again, at most this many times")
 	f.DurationVar(&r.grace, "grace", 3*time.Second, "how long the other ranks may go on after the first failure")
 	f.StringVar(&r.transports, "transports", "", "set SHUNT_TRANSPORTS")
 	f.StringVar(&r.algo, "algo", "", "set SHUNT_ALGO")

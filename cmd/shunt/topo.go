@@ -28,8 +28,9 @@ func newTopo() *cobra.Command {
 		Short: "Show the machine: GPUs, NVLinks, NUMA nodes, network adapters, and where ranks run",
 		Long: `Show the machine: GPUs, NVLinks, NUMA nodes, network adapters, and where ranks run.
 
-The matrix says how each two devices are connected, in the words of nvidia-smi topo -m. --json prints all that is known;
---from shows such a file instead of this machine. With -n: so many ranks are started, meet, and say where they are.`,
+The matrix says how each two devices are connected, in the words of
+"nvidia-smi topo -m". --json prints all that is known; --from shows the machine of
+a file of --json instead. With -n, ranks are started, meet, and say where they run.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if c.Flags().Changed("ranks") && world != 0 {
@@ -79,7 +80,7 @@ The matrix says how each two devices are connected, in the words of nvidia-smi t
 		},
 	}
 	c.Flags().IntVarP(&world, "ranks", "n", world, "number of ranks to start; 0: none")
-	c.Flags().IntVar(&hosts, "hosts", hosts, "pretend that the ranks run on so many hosts")
+	c.Flags().IntVar(&hosts, "hosts", hosts, "pretend that the ranks run on this many hosts")
 	c.Flags().StringVar(&picture, "svg", picture, "also draw a picture into this file")
 	c.Flags().StringVar(&from, "from", from, "show a file of --json, - for standard input, instead of this machine")
 	return c

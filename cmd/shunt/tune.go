@@ -34,9 +34,9 @@ best ones chosen.
 
 For every collective and size, all algorithms that could serve it run in turn over
 real ranks, each on a communicator that may use no other, and every result is
-checked. The tables say what each takes, which is best, what would have been chosen
-without a file and what that costs. Then the file is written, real ranks load it,
-and sizes are named for which they still do not take what was best.
+checked. The tables show the time of each, the best one, the one that would be chosen
+without a file, and what that costs. Then the file is written, real ranks load it,
+and the sizes are listed at which they still do not use the best one.
 
 The file holds for the numbers of ranks that are measured (-n 2,4), all on one host,
 for the kind of memory, the class of machine (h200-nvlink), and, where --dtype or
@@ -142,7 +142,7 @@ result was wrong (then no file is written), or a collective could not be measure
 		strings.Join(bench.TuneNames(), ", "))
 	f.Var(&least, "min", "smallest size, of the whole buffer")
 	f.Var(&most, "max", "largest size; on GPUs the default is 256M, with --regret 1G")
-	f.IntVar(&factor, "factor", factor, "from one size to the next")
+	f.IntVar(&factor, "factor", factor, "factor from one size to the next")
 	f.Var(&dtype, "dtype", "type of the elements; where it is given, the file's reductions are for such types alone")
 	f.Var(&op, "op", "reduction op; where it is given, the file's reductions are for it alone")
 	f.IntVar(&root, "root", root, "root of rooted collectives")

@@ -1,6 +1,7 @@
-// Package texts lists the error texts that a user of Shunt may meet, from the source, and checks their form: a subject,
-// a verb and what was expected (see CONTRIBUTING.md). A text is the format of an error's constructor in Go, C
-// and C++ or of a raise in Python.
+// Package texts lists the texts that a user of Shunt may meet, from the source, and checks their form. An error has a
+// subject, a verb and what was expected (see CONTRIBUTING.md); its text is the format of a constructor in Go, C and C++
+// or of a raise in Python. The help of the command shunt has a summary and a description of each command, and the usage
+// of each flag.
 //
 // What lives here is the list and the rules of form that a program can check. What a text means is for its reviewer.
 package texts
@@ -18,13 +19,14 @@ import (
 	"strings"
 )
 
-// Text is one error text and where it stands.
+// Text is one text and where it stands.
 type Text struct {
 	File   string // relative to the root
 	Line   int
 	Format string // Python's fields, and what C++ puts between strings, are %v
 	// Whole is false for a part of a text: one that wraps another error, or is put before or behind something.
 	Whole bool
+	Part  string // Summary, Description or Flag of a command's help; "" for an error
 }
 
 // rooms are the folders whose errors reach users.
@@ -36,7 +38,7 @@ var constructors = map[string]int{
 	"Invalid": 1, "refuse": 1, // methods, of whatever
 }
 
-// List returns every error text below the root, in the order of files and lines.
+// List returns every text below the root, in the order of files and lines.
 func List(root string) ([]Text, error) {
 	var all []Text
 	for _, room := range rooms {
@@ -52,7 +54,7 @@ func List(root string) ([]Text, error) {
 			switch {
 			case ours(name):
 			case strings.HasSuffix(name, ".go"):
-				found, err = goTexts(path)
+				found, err = goTexts(path, strings.HasPrefix(name, "cmd/shunt/"))
 			case strings.HasSuffix(name, ".py"):
 				found, err = pythonTexts(path)
 			case slices.Contains([]string{".c", ".h", ".cpp"}, filepath.Ext(name)):
@@ -80,8 +82,8 @@ func ours(name string) bool {
 		strings.Contains(dir, "/testdata/")
 }
 
-// goTexts returns the formats of a file's calls of constructors.
-func goTexts(path string) ([]Text, error) {
+// goTexts returns the formats of a file's calls of constructors, and the help of the commands that it makes.
+func goTexts(path string, commands bool) ([]Text, error) {
 	set := token.NewFileSet()
 	file, err := parser.ParseFile(set, path, nil, 0)
 	if err != nil {
@@ -93,6 +95,11 @@ func goTexts(path string) ([]Text, error) {
 			if format, whole, ok := literal(e); ok {
 				found = append(found, Text{Line: set.Position(e.Pos()).Line, Format: format, Whole: whole &&
 					!strings.Contains(format, "%w")})
+			}
+		}
+		if e, part := helpIn(n); commands && part != "" {
+			if help, whole, ok := literal(e); ok {
+				found = append(found, Text{Line: set.Position(e.Pos()).Line, Format: help, Whole: whole, Part: part})
 			}
 		}
 		return true

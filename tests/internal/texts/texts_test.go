@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-var list = flag.Bool("texts.list", false, "print every error text")
+var list = flag.Bool("texts.list", false, "print every text")
 
 // says finds what a text says of its subject. An adjective in front of it will do where the text begins with it.
 var says = regexp.MustCompile(`\b(is|are|was|were|has|have|had|does|do|did|needs?|want|failed|fails|cannot|must|may|takes?|returned|ended|died|gave|gives?|sent|called|disagree|` +
@@ -35,6 +35,9 @@ func (text Text) offends() string {
 			return fmt.Sprintf("says %q", words)
 		}
 	}
+	if text.Part != "" {
+		return text.offendsHelp()
+	}
 	switch {
 	case strings.HasSuffix(text.Format, "\n"), text.Whole && strings.HasSuffix(text.Format, "."):
 		return "ends like a paragraph; others may put words behind it"
@@ -46,8 +49,8 @@ func (text Text) offends() string {
 	return ""
 }
 
-// TestErrorTexts looks at every error text of the library; -texts.list prints them for a reader. What it finds is
-// mended where the text stands.
+// TestErrorTexts looks at every error text of the library and at the help of the command; -texts.list prints them for a
+// reader. What it finds is mended where the text stands.
 func TestErrorTexts(t *testing.T) {
 	all, err := List("../../..")
 	if err != nil {
@@ -56,15 +59,15 @@ func TestErrorTexts(t *testing.T) {
 	rooms := map[string]int{}
 	for _, text := range all {
 		if *list {
-			fmt.Printf("%s:%d: %s\n", text.File, text.Line, text.Format)
+			fmt.Printf("%s:%d: %s\n", text.File, text.Line, strings.ReplaceAll(text.Format, "\n", "\n\t"))
 		}
-		rooms[strings.SplitN(text.File, "/", 2)[0]]++
+		rooms[strings.SplitN(text.File, "/", 2)[0]+text.Part]++
 		if why := text.offends(); why != "" {
 			t.Errorf("%s:%d: %q %s", text.File, text.Line, text.Format, why)
 		}
 	}
 	for _, room := range []string{"capi", "cmd", "cuda", "host", "plugin", "python",
-		"transports"} { // else the list is blind
+		"transports", "cmd" + Summary, "cmd" + Description, "cmd" + Flag} { // else the list is blind
 		if rooms[room] < 3 {
 			t.Errorf("%d texts were found in %s", rooms[room], room)
 		}
@@ -75,7 +78,7 @@ func TestErrorTexts(t *testing.T) {
 func TestOffendingTexts(t *testing.T) {
 	root := t.TempDir()
 	for _, room := range rooms {
-		if err := os.MkdirAll(filepath.Join(root, room), 0o700); err != nil {
+		if err := os.MkdirAll(filepath.Join(root, room, "shunt"), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -112,6 +115,17 @@ func f() {
   throw std::runtime_error("shunt: " + why);
 }
 `)
+	write("cmd/shunt/a.go", `package main
+func f() {
+	cobra.Command{Short: "Moves tensors",
+		Long: "Move tensors.\n\nEvery rank gets one"}
+	cobra.Command{Short: "Move tensors.", Long: "Move tensors.\n\nEvery rank gets one."}
+	f.IntVarP(&factor, "factor", "f", 4, "from one size to the next")
+	f.Var(&least, "min", "The smallest "+
+		"size")
+	f.BoolVar(&all, "all", false, fmt.Sprintf("measure all of %v", names))
+}
+`)
 	all, err := List(root)
 	if err != nil {
 		t.Fatal(err)
@@ -122,10 +136,11 @@ func f() {
 			found = append(found, fmt.Sprintf("%s:%d", text.File, text.Line))
 		}
 	}
-	if got, want := fmt.Sprint(found), "[capi/a.c:2 host/a.go:3 host/a.go:4 host/a.go:5 host/a.go:6 host/a.go:7 python/shunt/a.cpp:2 python/shunt/a.cpp:3 python/shunt/a.py:2]"; got != want {
+	if got, want := fmt.Sprint(found), "[capi/a.c:2 cmd/shunt/a.go:3 cmd/shunt/a.go:4 cmd/shunt/a.go:5 cmd/shunt/a.go:6 cmd/shunt/a.go:7 "+
+		"host/a.go:3 host/a.go:4 host/a.go:5 host/a.go:6 host/a.go:7 python/shunt/a.cpp:2 python/shunt/a.cpp:3 python/shunt/a.py:2]"; got != want {
 		t.Errorf("found %s, want %s", got, want)
 	}
-	if len(all) != 13 {
-		t.Errorf("%d texts, want 13", len(all))
+	if len(all) != 20 {
+		t.Errorf("%d texts, want 20", len(all))
 	}
 }
