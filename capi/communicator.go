@@ -27,9 +27,9 @@ type communicator struct {
 	// the caller's arrays.
 	world int
 	last  lastError
-	// impatience is the time in nanoseconds after which a call is left pending;
+	// limited is the time in nanoseconds after which a call is left pending;
 	// 0: none.
-	impatience atomic.Int64
+	limited atomic.Int64
 	// cancel ends splits and the like when it becomes other than 0; nil: nothing does.
 	cancel atomic.Pointer[int32]
 }

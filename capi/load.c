@@ -19,7 +19,7 @@
 
 #include "internal.h"
 
-enum { patience_s = 2 };
+enum { wait_s = 2 };
 
 static atomic_int up;
 
@@ -47,7 +47,7 @@ __attribute__((constructor(101))) static void block_signals(void) {
 
 /* Go's own constructor, which starts that thread, is linked before this one. */
 __attribute__((constructor)) static void wait_for_go(void) {
-  struct timespec limit = {patience_s, 0};
+  struct timespec limit = {wait_s, 0};
   while (!is_program() && atomic_load(&up) == 0)
     if (syscall(SYS_futex, &up, FUTEX_WAIT_PRIVATE, 0, &limit, NULL, 0) != 0 && errno == ETIMEDOUT)
       break; /* the first call waits for it */

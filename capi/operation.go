@@ -34,7 +34,7 @@ func go_run(number C.uint64_t, given *C.shunt_operation) (result C.int32_t) {
 	err := c.translate(given, op)
 	var request *host.Request
 	if err == nil {
-		request, err = c.host.DoFor(op, c.patience())
+		request, err = c.host.DoFor(op, c.blockLimit())
 	}
 	*op = host.Operation{} // the pool must not keep the caller's memory
 	pool.Put(op)
@@ -54,7 +54,7 @@ func go_synchronize(number C.uint64_t, given unsafe.Pointer) (result C.int32_t) 
 	if err != nil {
 		return status(nil, err)
 	}
-	going, err := c.host.SynchronizeFor(stream{given}, c.patience())
+	going, err := c.host.SynchronizeFor(stream{given}, c.blockLimit())
 	if going != nil {
 		return c.pending(number, going)
 	}
@@ -77,7 +77,7 @@ func go_run_group(number C.uint64_t, given *C.shunt_operation, count C.int64_t) 
 		}
 		group.Add(op)
 	}
-	going, err := group.RunFor(c.host, c.patience())
+	going, err := group.RunFor(c.host, c.blockLimit())
 	if going != nil {
 		return c.pending(number, going)
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// patience returns the longest time that a call on the communicator may block; 0: any time.
-func (c *communicator) patience() time.Duration { return time.Duration(c.impatience.Load()) }
+// blockLimit returns the longest time that a call on the communicator may block; 0: any time.
+func (c *communicator) blockLimit() time.Duration { return time.Duration(c.limited.Load()) }
 
 // pending ends a call whose operation goes on. The thread finds it again in
 // pending.c.
@@ -37,7 +37,7 @@ func go_set_block_limit(number C.uint64_t, milliseconds C.int64_t) (result C.int
 	if err != nil {
 		return status(nil, err)
 	}
-	c.impatience.Store(min(int64(milliseconds), math.MaxInt64/int64(time.Millisecond)) * int64(time.Millisecond))
+	c.limited.Store(min(int64(milliseconds), math.MaxInt64/int64(time.Millisecond)) * int64(time.Millisecond))
 	return 0
 }
 
@@ -59,8 +59,8 @@ func go_continue(number C.uint64_t) (result C.int32_t) {
 	if err != nil {
 		return status(nil, err)
 	}
-	if patience := r.comm.patience(); patience > 0 {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+	if limit := r.comm.blockLimit(); limit > 0 {
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
 		defer cancel()
 		_ = r.host.Wait(ctx) // how it ended is told below
 		if ended, _ := r.host.Test(); !ended {

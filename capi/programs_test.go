@@ -49,7 +49,7 @@ func TestAbortFromAnotherThread(t *testing.T) { succeed(t, 3, program(t, "test/a
 
 func TestFailureIsToldToWhoAsks(t *testing.T) { succeed(t, 2, program(t, "test/failure.c")) }
 
-func TestPatience(t *testing.T) { succeed(t, 2, program(t, "test/patience.c")) }
+func TestBlockLimit(t *testing.T) { succeed(t, 2, program(t, "test/block_limit.c")) }
 
 func TestBenchmarkChecksItsResult(t *testing.T) {
 	binary := program(t, "../bench/c/bench_calls.c")

@@ -11,7 +11,7 @@
 int main(void) {
   const int numbers[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGPIPE,   SIGALRM,     SIGTERM,
                          SIGUSR1, SIGUSR2, SIGTSTP, SIGVTALRM, SIGRTMIN + 1};
-  const struct timespec patience = {10, 0};
+  const struct timespec limit = {10, 0};
   sigset_t before, set;
   CHECK(pthread_sigmask(SIG_SETMASK, NULL, &before) == 0);
   sigemptyset(&set);
@@ -27,7 +27,7 @@ int main(void) {
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
     OK(shunt_all_reduce(comm, &x, &x, 1, SHUNT_DTYPE_FLOAT32, SHUNT_OP_SUM, NULL));
     CHECK(kill(getpid(), numbers[i]) == 0); /* some other thread would end the process */
-    CHECK(sigtimedwait(&set, NULL, &patience) == numbers[i]);
+    CHECK(sigtimedwait(&set, NULL, &limit) == numbers[i]);
   }
   OK(shunt_close(comm));
   return 0;

@@ -183,14 +183,14 @@ func TestStrangersLeaveDescriptors(t *testing.T) {
 func TestLackOfDescriptorsDropsNoNewcomer(t *testing.T) {
 	old, _ := net.Pipe()
 	young, peer := net.Pipe()
-	h := &hub{strangers: []stranger{{old, time.Now().Add(-2 * fairTime)}, {young, time.Now()}}}
+	h := &hub{unverified: []unverified{{old, time.Now().Add(-2 * fairTime)}, {young, time.Now()}}}
 	for range 3 {
 		if !h.makeRoom() {
 			t.Fatal("no room, with a stranger there")
 		}
 	}
-	if len(h.strangers) != 1 || h.strangers[0].conn != young {
-		t.Fatalf("%d strangers are left, want the young one", len(h.strangers))
+	if len(h.unverified) != 1 || h.unverified[0].conn != young {
+		t.Fatalf("%d strangers are left, want the young one", len(h.unverified))
 	}
 	if _, err := old.Write([]byte{0}); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("writing to the old one: %v, want a closed connection", err)

@@ -72,7 +72,7 @@ func decodeGreeting(b []byte) (id, name storeID, n nonce, err error) {
 	return id, name, n, r.End()
 }
 
-// otherSecret is the verdict on a stranger that names the job rightly and has
+// otherSecret is the verdict on a connection that names the job rightly and has
 // another secret. Nothing is proved with it.
 const otherSecret = 1
 

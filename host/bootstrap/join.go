@@ -111,7 +111,7 @@ func (c *Config) meeting() (meeting, error) {
 // come. It fails for all ranks alike: when ranks disagree about the world size
 // or two claim the same number (code Mismatch), when one dies or stops waiting
 // meanwhile, or when some have not come in time (code Timeout; the message
-// names them). The least patient rank decides for all.
+// names them). The rank with the shortest timeout decides for all.
 func Join(ctx context.Context, c Config) (*Session, error) {
 	if err := c.complete(); err != nil {
 		return nil, err

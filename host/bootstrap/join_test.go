@@ -149,7 +149,7 @@ func TestMissingRanksAreNamed(t *testing.T) {
 	id := newID(t)
 	errs := joinErrors(t,
 		Config{Rank: 0, World: 5, ID: id, HaveID: true, Timeout: 5 * time.Second},
-		Config{Rank: 3, World: 5, ID: id, HaveID: true, Timeout: time.Second}) // the least patient decides
+		Config{Rank: 3, World: 5, ID: id, HaveID: true, Timeout: time.Second}) // the shortest timeout decides
 	same(t, plugin.Timeout, errs)
 	if !strings.Contains(errs[0].Error(), "3 of 5 ranks have not joined") ||
 		!strings.Contains(errs[0].Error(), "ranks 1, 2, 4") {
@@ -303,7 +303,7 @@ func TestStrangers(t *testing.T) {
 	dialing(t)
 	id := newID(t)
 	at := id.Addresses()[0].String()
-	silent := make([]net.Conn, 0, mostStrangers()+50)
+	silent := make([]net.Conn, 0, mostUnverified()+50)
 	defer func() {
 		for _, c := range silent {
 			c.Close()

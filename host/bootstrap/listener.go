@@ -24,20 +24,20 @@ type place struct {
 
 func (p place) String() string { return p.network + " " + p.address }
 
-// mostStrangers bounds the connections of one listener that have not proved the
+// mostUnverified bounds the connections of one listener that have not proved the
 // secret yet: 256, and at most a quarter of the descriptors that the process may
 // open, if that is not too few for ranks that come at once. One more drops the
-// oldest, so a flood costs strangers their place, and a rank, which needs a
+// oldest, so a flood costs such connections their place, and a rank, which needs a
 // millisecond, gets through.
-func mostStrangers() int { return min(256, max(32, descriptors.Limit()/4)) }
+func mostUnverified() int { return min(256, max(32, descriptors.Limit()/4)) }
 
 // fairTime is the time that a connection has to prove the secret before it may be
 // dropped for lack of descriptors. Without it, many ranks that connect at once to a
 // busy process would drop each other forever.
 const fairTime = time.Second
 
-// stranger is a connection that has not proved the secret yet.
-type stranger struct {
+// unverified is a connection that has not proved the secret yet.
+type unverified struct {
 	conn  net.Conn
 	since time.Time
 }
@@ -49,12 +49,12 @@ type hub struct {
 	logger   *slog.Logger
 	refs     int // guarded by registry.mu
 	done     sync.WaitGroup
-	warnings throttle // of what strangers can cause
+	warnings throttle // of what unverified connections can cause
 
-	mu        sync.Mutex
-	strangers []stranger // oldest first
-	closed    bool
-	restore   []func() // of the reserve of descriptors; the accepting goroutine's
+	mu         sync.Mutex
+	unverified []unverified // oldest first
+	closed     bool
+	restore    []func() // of the reserve of descriptors; the accepting goroutine's
 }
 
 // registry holds what this process serves.
@@ -211,7 +211,7 @@ func (h *hub) release() {
 	}
 	h.mu.Lock()
 	h.closed = true
-	for _, s := range h.strangers {
+	for _, s := range h.unverified {
 		s.conn.Close()
 	}
 	h.mu.Unlock()
@@ -231,7 +231,7 @@ func (h *hub) accept() {
 			return
 		}
 		if err != nil {
-			// Out of descriptors, most likely. Strangers become ranks or make room soon;
+			// Out of descriptors, most likely. Unverified connections become ranks or make room soon;
 			// without any, the reserve serves to tell the ranks why they cannot join.
 			h.warnings.warn(h.logger, "rendezvous: cannot accept a connection", "at", h.listener.Addr().String(), "error", err)
 			if !h.makeRoom() && descriptors.Lacking(err) {
@@ -256,34 +256,34 @@ func (h *hub) accept() {
 	}
 }
 
-// enter counts a stranger in, at the cost of the oldest if there are too many.
+// enter counts an unverified connection, at the cost of the oldest if there are too many.
 func (h *hub) enter(conn net.Conn) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
 		return false
 	}
-	if len(h.strangers) >= mostStrangers() {
+	if len(h.unverified) >= mostUnverified() {
 		h.dropOldest()
 	}
-	h.strangers = append(h.strangers, stranger{conn, time.Now()})
+	h.unverified = append(h.unverified, unverified{conn, time.Now()})
 	return true
 }
 
-// dropOldest drops a stranger. The caller holds mu.
+// dropOldest drops the oldest unverified connection. The caller holds mu.
 func (h *hub) dropOldest() {
-	h.strangers[0].conn.Close()
-	h.strangers = slices.Delete(h.strangers, 0, 1)
+	h.unverified[0].conn.Close()
+	h.unverified = slices.Delete(h.unverified, 0, 1)
 }
 
-// makeRoom drops the oldest stranger if it has had its time; false if there is none.
+// makeRoom drops the oldest unverified connection if it has had its time; false if there is none.
 func (h *hub) makeRoom() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.strangers) == 0 {
+	if len(h.unverified) == 0 {
 		return false
 	}
-	if time.Since(h.strangers[0].since) > fairTime {
+	if time.Since(h.unverified[0].since) > fairTime {
 		h.dropOldest()
 	}
 	return true
@@ -313,24 +313,24 @@ func (h *hub) fail(reason *plugin.Error) {
 	}
 }
 
-// leave counts a stranger out; false means that it was dropped meanwhile.
+// leave counts an unverified connection no longer; false means that it was dropped meanwhile.
 func (h *hub) leave(conn net.Conn) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	i := slices.IndexFunc(h.strangers, func(s stranger) bool { return s.conn == conn })
+	i := slices.IndexFunc(h.unverified, func(s unverified) bool { return s.conn == conn })
 	if i < 0 {
 		return false
 	}
-	h.strangers = slices.Delete(h.strangers, i, i+1)
+	h.unverified = slices.Delete(h.unverified, i, i+1)
 	return !h.closed
 }
 
-// receive turns a stranger into a rank of one of the stores, or drops it.
+// receive turns an unverified connection into a rank of one of the stores, or drops it.
 func (h *hub) receive(conn net.Conn) {
 	defer h.done.Done()
 	f, d, first, err := admit(conn, findDoor)
 	if err != nil {
-		conn.Close() // before it leaves, as who looks for room counts the strangers
+		conn.Close() // before it leaves, as who looks for room counts these connections
 	}
 	if here := h.leave(conn); err != nil || !here {
 		conn.Close()

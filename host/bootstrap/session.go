@@ -77,7 +77,7 @@ func newSession(conn *frameConn, welcome *message, rank int, root *Root, h *hub,
 		groups: map[uint32]*Group{},
 	}
 	if h != nil {
-		session.standby = newStandby(h, s.successor(session.job, rank), rank, session.heartbeat, session.patience(),
+		session.standby = newStandby(h, s.successor(session.job, rank), rank, session.heartbeat, session.replyTime(),
 			session.fate)
 	}
 	conn.setSilence(session.silence)

@@ -20,7 +20,7 @@ type standby struct {
 	secret    secret
 	rank      int
 	heartbeat time.Duration
-	patience  time.Duration
+	replyTime time.Duration
 	hub       *hub
 	calls     sync.WaitGroup               // ranks of this process on their way in
 	fate      func(rank int) *plugin.Error // why the session's store declared a rank dead, or nil
@@ -88,9 +88,9 @@ func listenOnStandby(store []place, logger *slog.Logger) (*hub, []place, error) 
 }
 
 // newStandby takes the hub over.
-func newStandby(h *hub, key secret, rank int, heartbeat, patience time.Duration,
+func newStandby(h *hub, key secret, rank int, heartbeat, replyTime time.Duration,
 	fate func(rank int) *plugin.Error) *standby {
-	s := &standby{id: key.id(), secret: key, rank: rank, heartbeat: heartbeat, patience: patience, fate: fate, hub: h,
+	s := &standby{id: key.id(), secret: key, rank: rank, heartbeat: heartbeat, replyTime: replyTime, fate: fate, hub: h,
 		refs: 1, changed: make(chan struct{})}
 	registry.mu.Lock()
 	defer registry.mu.Unlock()
@@ -179,8 +179,8 @@ func (s *standby) reply(f *frameConn, msg *message, st *store, follows bool) {
 // becomes of this one: it runs the store, and takes the rank in; or it follows
 // another one, or has not lost its own at all.
 func (s *standby) enroll(f *frameConn, msg *message, inProcess bool) {
-	f.setSilence(s.patience)
-	limit := time.NewTimer(s.patience)
+	f.setSilence(s.replyTime)
+	limit := time.NewTimer(s.replyTime)
 	defer limit.Stop()
 	tick := time.NewTicker(s.heartbeat)
 	defer tick.Stop()

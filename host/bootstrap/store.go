@@ -166,7 +166,7 @@ func (st *store) enroll(f *frameConn, hello *message, inProcess bool) {
 }
 
 // expect makes joining fail at the given time, unless it already fails
-// earlier: the least patient rank decides for all. The caller holds mu.
+// earlier: the rank with the shortest timeout decides for all. The caller holds mu.
 func (st *store) expect(deadline time.Time) {
 	if !st.deadline.IsZero() && !deadline.Before(st.deadline) {
 		return

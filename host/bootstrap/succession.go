@@ -18,11 +18,11 @@ import (
 // collectives ended that it heard of last, so collectives go on as if nothing had happened, except
 // those with a dead rank in them.
 
-// patience returns the time that a rank which may be alive has to reply.
-func (s *Session) patience() time.Duration { return max(s.silence/4, time.Second) }
+// replyTime returns the time that a rank which may be alive has to reply.
+func (s *Session) replyTime() time.Duration { return max(s.silence/4, time.Second) }
 
-// mostPatience bounds the search for a successor: so many ranks may let this one wait in vain.
-const mostPatience = 8
+// mostReplyTimes bounds the search for a successor: this many ranks in turn may let this one wait.
+const mostReplyTimes = 8
 
 // standings returns this rank's knowledge of all ranks.
 func (s *Session) standings() []standing {
@@ -47,7 +47,7 @@ func (s *Session) succeed() (*frameConn, error) {
 	if s.standby == nil {
 		return nil, errAlone
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), mostPatience*s.patience())
+	ctx, cancel := context.WithTimeout(context.Background(), mostReplyTimes*s.replyTime())
 	defer cancel()
 	s.seek(true)
 	defer s.seek(false)
@@ -123,7 +123,7 @@ func (s *Session) seek(begun bool) {
 func (s *Session) settling() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.seeking || time.Since(s.found) < s.patience()
+	return s.seeking || time.Since(s.found) < s.replyTime()
 }
 
 func pause(ctx context.Context, d time.Duration) {
@@ -185,7 +185,7 @@ func (s *Session) follow(ctx context.Context, rank int) (*frameConn, error) {
 		return link, nil
 	}
 	var link *frameConn
-	err := reach(ctx, s.contacts[rank].standby, s.patience(), func(conn net.Conn) (bool, error) {
+	err := reach(ctx, s.contacts[rank].standby, s.replyTime(), func(conn net.Conn) (bool, error) {
 		watch := watchProcess(s.contacts[rank].process, func() { conn.Close() })
 		defer watch.stop()
 		var err error
@@ -233,7 +233,7 @@ func (s *Session) resumeAt(ctx context.Context, conn net.Conn, key secret) (*fra
 // introduceAgain identifies this rank to one that runs the store or will. With question
 // it only asks what the other knows of this rank, at once.
 func (s *Session) introduceAgain(conn net.Conn, key secret, question bool) (*message, *frameConn, error) {
-	f, err := greet(conn, key, storeID{}, time.Now().Add(s.patience()))
+	f, err := greet(conn, key, storeID{}, time.Now().Add(s.replyTime()))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -243,7 +243,7 @@ func (s *Session) introduceAgain(conn net.Conn, key secret, question bool) (*mes
 		return nil, nil, err
 	}
 	for {
-		if err := f.limitReads(s.heartbeat + s.patience()); err != nil {
+		if err := f.limitReads(s.heartbeat + s.replyTime()); err != nil {
 			return nil, nil, err
 		}
 		kind, body, err := f.read()

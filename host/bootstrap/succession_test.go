@@ -406,7 +406,7 @@ func TestRankThatDoesNotFindTheSuccessor(t *testing.T) {
 	op := &message{Kind: msgOp, Again: true, Group: 1, Op: opSurvivors, Tag: "s", Data: []byte{1}}
 	said := []*message{{Kind: msgRegroup, Group: 1, Key: "", Ranks: []int{0, 1, 2, 3, 4}}, op, {Kind: msgResumed}}
 	all := []*frameConn{u.arrive(1, said...), u.arrive(3, said...), u.arrive(4, said...)}
-	u.root.store.outOfPatience()
+	u.root.store.resumeTimedOut()
 	for _, f := range all {
 		all, err := decodeParts(u.expect(f, msgResult).Data, 5)
 		if err != nil || parts(all) != `["" "\x01" "" "\x01" "\x01"]` {
@@ -436,7 +436,7 @@ func TestStoreFoldsWithoutQuorum(t *testing.T) {
 	op := &message{Kind: msgOp, Again: true, Group: 1, Op: opSurvivors, Tag: "s"}
 	said := []*message{{Kind: msgRegroup, Group: 1, Key: "", Ranks: []int{0, 1, 2, 3}}, op, {Kind: msgResumed}}
 	all := []*frameConn{u.arrive(1, said...), u.arrive(3, said...)}
-	u.root.store.outOfPatience()
+	u.root.store.resumeTimedOut()
 	for _, f := range all {
 		if m := u.expect(f, msgRefuse); m.Err.Code != plugin.PeerDied ||
 			!strings.Contains(m.Err.Message, "ranks 1, 3 of the job's 4 may not go on without ranks 0, 2") {

@@ -11,14 +11,14 @@ import (
 // resuming is the state of a store that takes over from a lost one, until
 // every rank that is alive has come and said again what it had said before.
 type resuming struct {
-	from    string // name of the lost store, for messages
-	absent  map[int]*processWatch
-	said    map[int]bool // ranks that have said everything again
-	held    []heldMessage
-	told    map[toldBy]*message // the latest news
-	timer   *time.Timer
-	patient time.Duration
-	late    bool // patience is over
+	from   string // name of the lost store, for messages
+	absent map[int]*processWatch
+	said   map[int]bool // ranks that have said everything again
+	held   []heldMessage
+	told   map[toldBy]*message // the latest news
+	timer  *time.Timer
+	limit  time.Duration
+	late   bool // the time to come is over
 }
 
 // heldMessage is something said again. It waits for what the other ranks have
@@ -71,16 +71,16 @@ func newSuccessor(s *Session, key secret) *Root {
 		}
 		st.members[rank] = m
 	}
-	patient := s.patience()
+	limit := s.replyTime()
 	st.resuming = &resuming{from: s.storeName(), absent: map[int]*processWatch{}, said: map[int]bool{},
-		told: map[toldBy]*message{}, patient: patient}
+		told: map[toldBy]*message{}, limit: limit}
 	for rank, m := range st.members {
 		if m.gone || rank == s.rank {
 			continue
 		}
 		st.resuming.absent[rank] = watchProcess(m.process, func() { st.absentee(rank, "its process has ended") })
 	}
-	st.resuming.timer = time.AfterFunc(patient, st.outOfPatience)
+	st.resuming.timer = time.AfterFunc(limit, st.resumeTimedOut)
 	for _, m := range st.members { // the lost store may not have told everybody
 		if m.state != Alive {
 			st.tellState(m)
@@ -89,8 +89,8 @@ func newSuccessor(s *Session, key secret) *Root {
 	return r
 }
 
-// outOfPatience gives up the ranks that have not come.
-func (st *store) outOfPatience() {
+// resumeTimedOut gives up the ranks that have not come.
+func (st *store) resumeTimedOut() {
 	st.mu.Lock()
 	if st.resuming != nil {
 		st.resuming.late = true
@@ -113,7 +113,7 @@ func (st *store) absentee(rank int, why string) {
 		return
 	}
 	if why == "" {
-		why = "it did not find the successor of " + st.resuming.from + " within " + st.resuming.patient.String()
+		why = "it did not find the successor of " + st.resuming.from + " within " + st.resuming.limit.String()
 	}
 	m.suspicion = rankError(plugin.PeerDied, rank, "rank %d (pid %d on host %s) died: %s", rank, m.who.PID, m.who.Host,
 		why)

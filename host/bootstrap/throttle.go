@@ -9,7 +9,7 @@ import (
 // quietFor is the time after a warning in which further ones are only counted.
 const quietFor = 10 * time.Second
 
-// throttle keeps strangers from filling the log: of the warnings of one listener
+// throttle keeps unverified connections from filling the log: of the warnings of one listener
 // one is written in ten seconds, with the number of those before it that were not.
 type throttle struct {
 	mu         sync.Mutex

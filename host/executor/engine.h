@@ -217,7 +217,7 @@ typedef struct sx_note {
 enum {
   SX_FINE = 0,
   SX_FINE_TURN,   /* well, and Go's scheduler is due a turn: see turn.go */
-  SX_PAUSED,      /* not yet: the caller's patience is over; sx_resume goes on */
+  SX_PAUSED,      /* not yet: the caller's block limit is over; sx_resume goes on */
   SX_ABORTED,     /* x: cause; rank: who */
   SX_TIMEOUT,     /* rank: who was waited for */
   SX_BOUNDS,      /* x: offset, y: bytes, z: length of what; space, region, rank */
@@ -295,7 +295,7 @@ typedef struct sx_engine {
   int64_t started;  /* clock at the first look, or 0 */
   int64_t looked;   /* clock at the last look */
   int64_t slept;    /* nanoseconds slept since then at most */
-  int64_t patience; /* nanoseconds from started after which a wait pauses the run; 0: never */
+  int64_t block_limit; /* nanoseconds from started after which a wait pauses the run; 0: never */
   uint64_t began;   /* ticks */
   uint64_t turn;    /* ticks when a run last returned SX_FINE_TURN */
   int32_t budget;   /* steps until the next look at the clock */
@@ -402,14 +402,14 @@ static inline void sx_leave_mark(const sx_engine *e, _Atomic int64_t *semaphore)
  * describe each.
  * sx_run takes addresses as numbers, because cgo would spend a fifth of a short
  * run on checking pointers. slots, arrays and lanes stay valid until the run has
- * ended; record, if not null, is {seq, what, how, count, number, mark}. With patience,
+ * ended; record, if not null, is {seq, what, how, count, number, mark}. With a block limit,
  * in nanoseconds, a run that waits for longer returns SX_PAUSED and stays in
  * flight until sx_resume, on any thread, has taken it to its end. The result is a
  * reason; details are in engine->failure. */
 uint32_t sx_run(uintptr_t engine, uintptr_t program, uintptr_t send, uintptr_t recv, const int64_t *slots,
-                const int64_t *arrays, int64_t deadline, int64_t patience, const uint64_t *record);
+                const int64_t *arrays, int64_t deadline, int64_t block_limit, const uint64_t *record);
 uint32_t sx_run_group(sx_engine *engine, sx_launch **lanes, uint32_t count, uint64_t tracks, const sx_note *notes,
-                      int64_t deadline, int64_t patience, const uint64_t *record);
+                      int64_t deadline, int64_t block_limit, const uint64_t *record);
 uint32_t sx_resume(sx_engine *engine, const uint64_t *record);
 void sx_program_free(sx_program *program);
 
@@ -460,7 +460,7 @@ uint32_t sx_native_stop(sx_engine *engine);
 
 /* ---- wait.c ------------------------------------------------------------------- */
 
-/* Block until a live track's wait is satisfied, or until patience is over: then
+/* Block until a live track's wait is satisfied, or until the block limit is over: then
  * SX_PAUSED, with nothing changed. */
 uint32_t sx_wait(sx_engine *engine);
 /* Wake the ranks that signals since the last call have named, if they sleep. */

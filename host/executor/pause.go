@@ -7,7 +7,7 @@ import (
 	"runtime"
 )
 
-// paused is a run in flight whose caller's patience is over.
+// paused is a run in flight whose caller's block limit is over.
 type paused struct {
 	group     bool
 	record    *C.uint64_t

@@ -160,7 +160,7 @@ func TestAGroupPauses(t *testing.T) {
 	must(t, e.RunGroup([]Launch{{Program: p, Arguments: *arguments(nil, nil, 0, 0)}}, testDeadline))
 }
 
-// Ranks whose patience is over at any moment get the results of those who have
+// Ranks whose block limit is over at any moment get the results of those who have
 // all the time in the world.
 func TestPausingChangesNothing(t *testing.T) {
 	const n = 3
@@ -172,20 +172,20 @@ func TestPausingChangesNothing(t *testing.T) {
 		p := load(t, e, plugin.Float32, plugin.OpSum, func(b *plugin.Builder) { oneShot(b, rank, n, 1024) })
 		for round := range 300 {
 			if round%n == rank && round%4 == 0 {
-				waitABit(t) // for longer than anybody's patience
+				waitABit(t) // for longer than any block limit
 			}
 			send, recv := floats(float32(rank+1), float32(round)), make([]byte, 8)
 			a := arguments(send, recv, 2, 8)
-			var patience time.Duration
+			var blockLimit time.Duration
 			if random.IntN(4) > 0 {
-				patience = time.Duration(random.IntN(30000))
+				blockLimit = time.Duration(random.IntN(30000))
 			}
 			var paused bool
 			var err error
 			if random.IntN(2) == 0 {
-				paused, err = e.RunFor(p, a, testDeadline, patience)
+				paused, err = e.RunFor(p, a, testDeadline, blockLimit)
 			} else {
-				paused, err = e.RunGroupFor([]Launch{{Program: p, Arguments: *a}}, testDeadline, patience)
+				paused, err = e.RunGroupFor([]Launch{{Program: p, Arguments: *a}}, testDeadline, blockLimit)
 			}
 			if paused && err == nil {
 				pauses[rank]++

@@ -167,12 +167,12 @@ static void publish(sx_engine *e, const uint64_t *record) {
   atomic_store_explicit(&r->version, (version | 1) + 1, memory_order_release);
 }
 
-static uint32_t enter(sx_engine *e, int64_t deadline, int64_t patience, const uint64_t *record) {
+static uint32_t enter(sx_engine *e, int64_t deadline, int64_t block_limit, const uint64_t *record) {
   uint32_t state = sx_state_enter(&e->state);
   /* e->failure belongs to the run in flight: these two leave it alone */
   if (SX_UNLIKELY(state)) return state == SX_STATE_CLOSED ? SX_CLOSED : SX_BUSY;
   e->deadline = deadline;
-  e->patience = patience;
+  e->block_limit = block_limit;
   e->started = 0;
   e->began = sx_ticks();
   e->budget = 4096;
@@ -235,10 +235,10 @@ static uint32_t finish(sx_engine *e, uint32_t reason, const uint64_t *record) {
 }
 
 uint32_t sx_run(uintptr_t engine, uintptr_t of, uintptr_t send, uintptr_t recv, const int64_t *slots,
-                const int64_t *arrays, int64_t deadline, int64_t patience, const uint64_t *record) {
+                const int64_t *arrays, int64_t deadline, int64_t block_limit, const uint64_t *record) {
   sx_engine *e = (sx_engine *)engine;
   sx_program *program = (sx_program *)of;
-  uint32_t reason = enter(e, deadline, patience, record);
+  uint32_t reason = enter(e, deadline, block_limit, record);
   if (SX_UNLIKELY(reason)) return reason;
   if (program->marked) e->mark = e->call;
   sx_launch *l = e->only = &e->single;
@@ -261,8 +261,8 @@ uint32_t sx_run(uintptr_t engine, uintptr_t of, uintptr_t send, uintptr_t recv, 
 }
 
 uint32_t sx_run_group(sx_engine *e, sx_launch **lanes, uint32_t count, uint64_t tracks, const sx_note *notes,
-                      int64_t deadline, int64_t patience, const uint64_t *record) {
-  uint32_t reason = enter(e, deadline, patience, record);
+                      int64_t deadline, int64_t block_limit, const uint64_t *record) {
+  uint32_t reason = enter(e, deadline, block_limit, record);
   if (SX_UNLIKELY(reason)) return reason;
   e->notes = notes;
   e->lanes = lanes;
@@ -281,7 +281,7 @@ uint32_t sx_run_group(sx_engine *e, sx_launch **lanes, uint32_t count, uint64_t 
 uint32_t sx_resume(sx_engine *e, const uint64_t *record) {
   /* The state is running since sx_run, so nobody else is in here. What the
    * pausing thread wrote is visible: its caller handed the run over. */
-  e->patience = 0;
+  e->block_limit = 0;
   sx_here(e);
   uint32_t reason = aborted_before(e);
   return finish(e, reason ? reason : schedule(e), record);

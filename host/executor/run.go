@@ -40,11 +40,11 @@ func (e *Engine) Run(p *Program, a *Arguments, deadline time.Duration) error {
 	return err
 }
 
-// RunFor is like Run, for a caller with patience: a run that still waits for a peer when
+// RunFor is like Run, for a caller with a block limit: a run that still waits for a peer when
 // that is over pauses, and stays in flight until Resume has taken it to its end. p, a and
-// the memory stay in use until then. Patience counts as the deadline does; 0 or less is
+// the memory stay in use until then. It counts as the deadline does; 0 or less is
 // any amount.
-func (e *Engine) RunFor(p *Program, a *Arguments, deadline, patience time.Duration) (paused bool, err error) {
+func (e *Engine) RunFor(p *Program, a *Arguments, deadline, blockLimit time.Duration) (paused bool, err error) {
 	if err := e.check(p, a); err != nil {
 		return false, err
 	}
@@ -60,7 +60,7 @@ func (e *Engine) RunFor(p *Program, a *Arguments, deadline, patience time.Durati
 	// stack does not move while its goroutine is in C.
 	reason := C.sx_run(C.uintptr_t(uintptr(unsafe.Pointer(e.c))), C.uintptr_t(uintptr(unsafe.Pointer(p.c))),
 		C.uintptr_t(uintptr(a.Send)), C.uintptr_t(uintptr(a.Recv)),
-		(*C.int64_t)(&a.Slots[0]), arrays, C.int64_t(deadline), C.int64_t(patience), record)
+		(*C.int64_t)(&a.Slots[0]), arrays, C.int64_t(deadline), C.int64_t(blockLimit), record)
 	runtime.KeepAlive(a)
 	runtime.KeepAlive(e)
 	switch reason {
@@ -133,9 +133,9 @@ func (e *Engine) RunGroup(ls []Launch, deadline time.Duration) error {
 	return err
 }
 
-// RunGroupFor is like RunGroup, with the patience of RunFor. ls is not used once it has
+// RunGroupFor is like RunGroup, with the block limit of RunFor. ls is not used once it has
 // returned.
-func (e *Engine) RunGroupFor(ls []Launch, deadline, patience time.Duration) (paused bool, err error) {
+func (e *Engine) RunGroupFor(ls []Launch, deadline, blockLimit time.Duration) (paused bool, err error) {
 	if len(ls) == 0 {
 		return false, nil
 	}
@@ -213,7 +213,7 @@ func (e *Engine) RunGroupFor(ls []Launch, deadline, patience time.Duration) (pau
 		record, e.recorded = (*C.uint64_t)(&e.record[0]), false
 	}
 	reason := C.sx_run_group(e.c, &heads[0], C.uint32_t(lanes), C.uint64_t(tracks), &notes[0], C.int64_t(deadline),
-		C.int64_t(patience), record)
+		C.int64_t(blockLimit), record)
 	runtime.KeepAlive(ls)
 	runtime.KeepAlive(e)
 	switch reason {

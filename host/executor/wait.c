@@ -23,7 +23,7 @@
 /* Longest time spent yielding, in nanoseconds: some ten times what waking a
  * sleeper on another processor costs in a virtual machine. Yields that nobody
  * takes are cheap, and those that somebody takes are well spent. */
-#define PATIENCE 300000
+#define YIELD_LIMIT 300000
 
 /* Longest sleep while requests of engines are polled, in nanoseconds. */
 #define POLL_SLICE 50000
@@ -109,8 +109,8 @@ static uint32_t elsewhere(sx_engine *e, const sx_track *t) {
 }
 
 /* Returns whether the run has lasted as long as its caller is ready to block. */
-static inline int impatient(const sx_engine *e, int64_t now) {
-  return e->patience > 0 && now - e->started >= e->patience;
+static inline int blocks_too_long(const sx_engine *e, int64_t now) {
+  return e->block_limit > 0 && now - e->started >= e->block_limit;
 }
 
 uint32_t sx_look(sx_engine *e, const sx_track *t) {
@@ -188,7 +188,7 @@ static uint32_t wait_slowly(sx_engine *e) {
   name_peer(e);
   uint32_t reason = late(e, first, now);
   if (reason) return reason;
-  if (impatient(e, now)) return SX_PAUSED;
+  if (blocks_too_long(e, now)) return SX_PAUSED;
   publish(e, first, now);
 
   for (uint32_t i = 0; i < e->policy.yields; i++) {
@@ -200,7 +200,7 @@ static uint32_t wait_slowly(sx_engine *e) {
     if ((reason = aborted(e, first))) return reason;
     now = look_at_clock(e);
     if ((reason = late(e, first, now))) return reason;
-    if (now - begin > PATIENCE) break;
+    if (now - begin > YIELD_LIMIT) break;
   }
 
   int64_t slice = (int64_t)e->policy.slice_usec * 1000;
@@ -220,10 +220,10 @@ static uint32_t wait_slowly(sx_engine *e) {
     if (ready(e)) reason = SX_FINE;
     else if (!(reason = aborted(e, first)) && !(reason = late(e, first, now)) &&
              !(reason = elsewhere(e, first))) {
-      if (impatient(e, now)) reason = SX_PAUSED;
+      if (blocks_too_long(e, now)) reason = SX_PAUSED;
       else {
         if (e->deadline > 0 && e->started + e->deadline - now < limit) limit = e->started + e->deadline - now;
-        if (e->patience > 0 && e->started + e->patience - now < limit) limit = e->started + e->patience - now;
+        if (e->block_limit > 0 && e->started + e->block_limit - now < limit) limit = e->started + e->block_limit - now;
         if (e->polled && limit > POLL_SLICE) limit = POLL_SLICE;
         if (sx_remote_sleep(e, seen, limit, any_ready)) e->slept = limit;
         else sleep_on(e, seen, limit);

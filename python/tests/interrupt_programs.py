@@ -25,7 +25,7 @@ def noted(method):
     return wrapper
 
 
-# Where the package is while a call takes longer than its patience.
+# Where the package is while a call takes longer than its block limit.
 _running.Running._settle = noted(_running.Running._settle)
 _interruptible._Call.wait = noted(_interruptible._Call.wait)
 _work.Work.wait = noted(_work.Work.wait)

@@ -23,7 +23,7 @@ import truth  # noqa: E402
 
 def fuzz(*arguments, **env):
     return subprocess.run(
-        [sys.executable, str(FUZZER / "fuzz.py"), "--patience", "15", "--timeout", "5", *arguments],
+        [sys.executable, str(FUZZER / "fuzz.py"), "--limit", "15", "--timeout", "5", *arguments],
         env={**os.environ, "PYTHONPATH": f"{HERE.parent}:{HERE}", **env}, capture_output=True, text=True, timeout=120)
 
 
@@ -54,7 +54,7 @@ def test_a_mutant_is_found(mutant, told):
     arguments = ["--ranks", "processes", "--epochs", "4", "--steps", "150", "--bytes", "4096", "--wrapper",
                  "fuzz_mutants"]
     if mutant == "everybody_hangs":
-        arguments += ["--patience", "4", "--timeout", "60"]
+        arguments += ["--limit", "4", "--timeout", "60"]
     run = fuzz(*arguments, MUTANT=mutant)
     assert run.returncode == 1, run.stdout + run.stderr
     assert re.search(told, run.stdout), run.stdout

@@ -11,7 +11,7 @@ import time
 import pytest
 
 HERE = pathlib.Path(__file__).resolve().parent
-PATIENCE = 300  # seconds; other tests that go first may run beside these
+LIMIT = 300  # seconds; other tests that go first may run beside these
 
 
 def processes_of(session: int) -> list[str]:
@@ -60,14 +60,14 @@ class Launched:
                  str(HERE / "launched" / program), backend, *arguments],
                 stdout=out, stderr=subprocess.STDOUT, env=environment, start_new_session=True)
 
-    def wait(self, seconds: float = PATIENCE) -> str:
+    def wait(self, seconds: float = LIMIT) -> str:
         try:
             self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             pytest.fail(f"still running after {seconds} s:\n{self.text()}")
         return self.text()
 
-    def until(self, words: str, seconds: float = PATIENCE) -> None:
+    def until(self, words: str, seconds: float = LIMIT) -> None:
         end = time.monotonic() + seconds
         while words not in self.text():
             assert self.process.poll() is None, f"ended with {self.process.returncode}:\n{self.text()}"

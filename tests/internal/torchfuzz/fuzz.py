@@ -98,7 +98,7 @@ class World:
         """Lets the ranks run, and tells them when to stop."""
         began: float | None = None
         # Of what is being waited for; importing torch takes its time.
-        limit = time.monotonic() + 2 * self.arguments.patience
+        limit = time.monotonic() + 2 * self.arguments.limit
         while not self.alive <= set(self.failures):
             events = self.selector.select(max(0.0, min(limit - time.monotonic(), 1.0)))
             if not events and time.monotonic() > limit:
@@ -117,7 +117,7 @@ class World:
                 over = began is not None and time.monotonic() - began > seconds
                 self.epochs += at == "epoch"
                 self.reply("stop" if at == "epoch" and (over or self.epochs == self.arguments.epochs) else "go")
-                limit = time.monotonic() + self.arguments.patience
+                limit = time.monotonic() + self.arguments.limit
         self.end()
 
     told = False
@@ -242,7 +242,7 @@ def main() -> None:
                         help="torch's expandable segments")
     parser.add_argument("--ranks", choices=("processes", "threads", "both"), default="both")
     parser.add_argument("--timeout", type=float, default=20, help="of the communicator, in seconds")
-    parser.add_argument("--patience", type=float, default=60,
+    parser.add_argument("--limit", type=float, default=60,
                         help="longest time for an epoch, joining or leaving, in seconds")
     parser.add_argument("--wrapper", default="", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

@@ -25,7 +25,7 @@ from runner import Runner
 #: How much more may be in use after an epoch than after an earlier one.
 DEVICE_SLACK, HOST_SLACK, FILES_SLACK = 64 << 20, 512 << 20, 8
 #: How long freed memory may stay with peers that have mapped it, in seconds.
-PATIENCE = 5.0
+LIMIT = 5.0
 #: Bytes that the log of a rank's steps holds, twice at most.
 LOG = 1 << 20
 
@@ -145,12 +145,12 @@ def warm_up(numbers: Any, place: Any) -> None:
 
 def flat(place: Any, first: dict | None) -> tuple[dict, dict]:
     """The least that was in use after an epoch, and by how much more is now; every rank is idle."""
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + LIMIT
     while True:
         place.trim()
         now = {"device": place.used(), "host": places.resident(), "files": places.open_files()}
         if first is None:
-            if time.monotonic() > until - PATIENCE + 1.5:  # peers have let go by then
+            if time.monotonic() > until - LIMIT + 1.5:  # peers have let go by then
                 return now, {what: 0 for what in now}
         else:
             grown = {what: n - first[what] for what, n in now.items()}
@@ -160,7 +160,7 @@ def flat(place: Any, first: dict | None) -> tuple[dict, dict]:
                 return {what: min(n, first[what]) for what, n in now.items()}, grown
             if time.monotonic() > until:
                 raise RuntimeError(
-                    f"not released within {PATIENCE} s: {describe(big)} more than after an earlier epoch")
+                    f"not released within {LIMIT} s: {describe(big)} more than after an earlier epoch")
         time.sleep(0.1)
 
 

@@ -13,9 +13,9 @@ namespace shunt_torch {
 namespace {
 
 // How long destroying a group waits for its calls in flight.
-constexpr Milliseconds kShutdownPatience{10000};
-constexpr Milliseconds kMessagePatience{2000};
-constexpr Milliseconds kDestructorPatience{100};
+constexpr Milliseconds kShutdownLimit{10000};
+constexpr Milliseconds kMessageLimit{2000};
+constexpr Milliseconds kDestructorLimit{100};
 
 // PrefixStore shows its prefix to classes derived from it alone.
 struct Prefix : c10d::PrefixStore {
@@ -76,7 +76,7 @@ ShuntBackend::~ShuntBackend() {
   }
   // Lanes may need the GIL to end, for callbacks of futures; a destructor may run with it.
   WithoutGil released;
-  closeChannels("the group was destroyed", kDestructorPatience);
+  closeChannels("the group was destroyed", kDestructorLimit);
 }
 
 void ShuntBackend::setTimeout(std::chrono::milliseconds timeout) {
@@ -185,10 +185,10 @@ void ShuntBackend::abort() {
 void ShuntBackend::shutdown() {
   if (getpid() != process_) return;
   WithoutGil released;
-  closeChannels("the group was destroyed", std::min(kShutdownPatience, timeout(c10d::kUnsetTimeout)));
+  closeChannels("the group was destroyed", std::min(kShutdownLimit, timeout(c10d::kUnsetTimeout)));
 }
 
-void ShuntBackend::closeChannels(const std::string& text, Milliseconds patience) {
+void ShuntBackend::closeChannels(const std::string& text, Milliseconds limit) {
   std::vector<std::shared_ptr<Channel>> channels;
   Links* links;
   {
@@ -199,8 +199,8 @@ void ShuntBackend::closeChannels(const std::string& text, Milliseconds patience)
     links = links_.get();
   }
   // What no peer has replied to by now is a message that this rank does not wait for.
-  if (links != nullptr) links->close(text, std::min(patience, kMessagePatience));
-  for (auto& channel : channels) channel->close(text, patience);
+  if (links != nullptr) links->close(text, std::min(limit, kMessageLimit));
+  for (auto& channel : channels) channel->close(text, limit);
 }
 
 }  // namespace shunt_torch

@@ -134,7 +134,7 @@ class ShuntBackend : public c10d::Backend {
 
   Links& links(const Where& where);  // with mutex_
   WorkPtr sendOrRecv(shunt_collective direction, at::Tensor& tensor, int peer, const Where& where);
-  void closeChannels(const std::string& text, Milliseconds patience);
+  void closeChannels(const std::string& text, Milliseconds limit);
 
   c10::intrusive_ptr<c10d::Store> store_;
   c10::intrusive_ptr<Options> options_;

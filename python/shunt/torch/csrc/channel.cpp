@@ -32,8 +32,8 @@ void Channel::abort(const std::string& group) {
   ifMade([&](Communicator& communicator) { communicator.abort(reason); });
 }
 
-void Channel::close(const std::string& text, Milliseconds patience) {
-  if (!lane_->stop(text, patience)) {
+void Channel::close(const std::string& text, Milliseconds limit) {
+  if (!lane_->stop(text, limit)) {
     cancel_ = 1;
     ifMade([&](Communicator& communicator) { communicator.abort(text); });
   }

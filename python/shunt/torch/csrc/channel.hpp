@@ -48,8 +48,8 @@ class Channel {
   // Fails what runs, what is queued and later calls, on every rank: this one has aborted the group of that name.
   void abort(const std::string& group);
 
-  // Refuses further calls with text, waits at most patience for those made, aborts what is left and closes.
-  void close(const std::string& text, Milliseconds patience);
+  // Refuses further calls with text, waits at most limit for those made, aborts what is left and closes.
+  void close(const std::string& text, Milliseconds limit);
 
  private:
   Communicator& join(const Where& where, Milliseconds timeout);

@@ -82,12 +82,12 @@ void Lane::loop() {
   }
 }
 
-bool Lane::stop(const std::string& text, std::chrono::milliseconds patience) {
+bool Lane::stop(const std::string& text, std::chrono::milliseconds limit) {
   std::unique_lock<std::mutex> lock(mutex_);
   if (stopped_.empty()) stopped_ = text;
   changed_.notify_all();
   queued_.notify_all();
-  return changed_.wait_for(lock, patience, [this] { return !busy_ && queue_.empty(); });
+  return changed_.wait_for(lock, limit, [this] { return !busy_ && queue_.empty(); });
 }
 
 void Lane::join() {

@@ -217,9 +217,9 @@ void Links::endSelf(const std::string& text) {
                               c10::str("shunt: ", text, " before this rank's other end of the message came"))));
 }
 
-void Links::close(const std::string& text, Milliseconds patience) {
-  auto until = std::chrono::steady_clock::now() + patience;
-  (void)any_->stop(text, patience);
+void Links::close(const std::string& text, Milliseconds limit) {
+  auto until = std::chrono::steady_clock::now() + limit;
+  (void)any_->stop(text, limit);
   endSelf(text);
   std::map<std::pair<int, int>, std::shared_ptr<Link>> links;
   {

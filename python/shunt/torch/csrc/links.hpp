@@ -30,7 +30,7 @@ class Links {
   void abort();
   // Ends messages to oneself whose other end has not come. Runs callbacks: call it without locks.
   void endSelf(const std::string& text);
-  void close(const std::string& text, Milliseconds patience);
+  void close(const std::string& text, Milliseconds limit);
 
  private:
   // One direction. The sender raises a counter in the receiver's memory before each message, so that a receive from

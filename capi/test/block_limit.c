@@ -1,5 +1,5 @@
 /*
- * patience.c: two ranks. Calls whose peer comes late are left pending, and are
+ * block_limit.c: two ranks. Calls whose peer comes late are left pending, and are
  * then resumed or given up; joining is given up too.
  */
 #include <pthread.h>
