@@ -278,8 +278,8 @@ func TestRangeIsExportedChunkByChunk(t *testing.T) {
 		calls   string
 		failure string
 	}{
-		{0x1E000, 0x2001, "export 30;release 30;export 31;release 31;", "exporting what is mapped at 0x20000"},
-		{0x1C000, 0x1001, "export 28;release 28;release 29;", "exporting what is mapped at 0x1d000"},
+		{0x1E000, 0x2001, "export 30;release 30;export 31;release 31;", "exporting the mapping at 0x20000"},
+		{0x1C000, 0x1001, "export 28;release 28;release 29;", "exporting the mapping at 0x1d000"},
 		{0x11000, 0x4000, "export 17;release 17;export 18;release 18;export 19;release 19;", "of more than 3 handles"},
 		{^cuda.Ptr(0), 2, "", "reach past the end of memory"},
 		{0x11000, 0, "", "ExportRange got 0 bytes"},

@@ -55,7 +55,7 @@ type Driver interface {
 	// retained in one thread while another lets it go. So it is for the call that was
 	// given the memory, and never for a goroutine that looks at it by itself.
 	ExportRange(ctx Context, p Ptr, bytes int64, most int) ([]Chunk, error)
-	// StillMapped reports whether what is mapped at each address still has the buffer
+	// StillMapped reports whether the mapping at each address still has the buffer
 	// id beside it, of a Chunk or of PointerInfo. The memory may be freed and unmapped
 	// meanwhile. It makes one crossing and allocates nothing. The slices are of one
 	// length.

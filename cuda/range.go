@@ -18,7 +18,7 @@ func (d *driver) ExportRange(ctx Context, p Ptr, bytes int64, most int) ([]Chunk
 	return ExportChunks(p, bytes, most, func(at Ptr) (Chunk, error) {
 		var c C.sc_chunk
 		if r := C.sc_export_chunk(C.sc_handle(ctx), C.sc_ptr(at), &c); r != 0 {
-			return Chunk{}, d.fail(r, "exporting what is mapped at %#x", uint64(at))
+			return Chunk{}, d.fail(r, "exporting the mapping at %#x", uint64(at))
 		}
 		return Chunk{Address: Ptr(c.address), Bytes: int64(c.bytes), BufferID: uint64(c.buffer_id), Device: int(c.device),
 			FD: int(c.fd)}, nil
@@ -58,7 +58,7 @@ func ExportChunks(p Ptr, bytes int64, most int, chunk func(at Ptr) (Chunk, error
 		} else if c, err = chunk(at); err == nil {
 			chunks = append(chunks, c)
 			if c.Address > at || c.Address+Ptr(c.Bytes) <= at {
-				err = plugin.Errorf(plugin.Unsupported, "what is mapped at %#x is %d bytes at %#x to the driver", uint64(at),
+				err = plugin.Errorf(plugin.Unsupported, "the driver reports the mapping at %#x as %d bytes at %#x", uint64(at),
 					c.Bytes, uint64(c.Address))
 			}
 		}

@@ -86,9 +86,10 @@ func (c *Communicator) home() allocator.Home {
 	}
 }
 
-// Alloc returns memory of so many bytes, one or more, aligned to 512 bytes and not zeroed, for use in a stream. Other
-// streams may use it after what they wait for, and are told of by RecordStream. Where no cached memory fits, the
-// allocator grows; without memory of the device for that it gives its cached segments back and tries once more.
+// Alloc returns memory of the given number of bytes, one or more, aligned to 512 bytes and not zeroed, for use in a
+// stream. Other streams may use it once they wait for that stream; RecordStream tells the allocator of them. Where no
+// cached memory fits, the allocator grows; without memory of the device for that it gives its cached segments back and
+// tries once more.
 func (a *Allocator) Alloc(bytes int64, stream Stream) (unsafe.Pointer, error) {
 	p, err := a.memory.Alloc(bytes, streamOf(stream))
 	return *(*unsafe.Pointer)(unsafe.Pointer(&p)), a.wrap("alloc", err)

@@ -342,7 +342,7 @@ func (c *Communicator) close() error {
 	c.allocators.End()
 	c.turn.Shut()
 	c.observer.Failure.Close()
-	if c.endpoints.Connected() { // peers that still wait for this rank learn why in vain
+	if c.endpoints.Connected() { // peers that still wait for this rank learn why it does not come
 		c.ledger.PublishClosed()
 		c.endpoints.TellAtOnce()
 	}

@@ -14,7 +14,7 @@ type Element interface {
 }
 
 // The collectives over slices, for communicators of host memory. The slices' type is the dtype, their lengths are the
-// counts, and a length that does not fit is InvalidArgument, which the other ranks are told of. In place, one slice is
+// counts, and a length that does not fit is InvalidArgument, which the other ranks learn. In place, one slice is
 // both arguments of AllReduce and Reduce; in the others it is as for Operation.
 
 // AllReduce reduces send over all ranks into every rank's recv, of the same length.
@@ -140,7 +140,7 @@ func (c *Communicator) slices(o *Operation, got, want int, what string) error {
 	return c.reduce(o)
 }
 
-// rejectSlices returns an InvalidArgument that the other ranks are told of.
+// rejectSlices returns an InvalidArgument and announces it to the other ranks.
 func (c *Communicator) rejectSlices(v plugin.Collective, format string, args ...any) error {
 	release, err := c.enter(v.String())
 	if err != nil {

@@ -118,8 +118,8 @@ typedef uint64_t shunt_feature;
 #define SHUNT_FEATURE_PEER_ACCESS UINT64_C(256)
 /* needs a GPU for each rank on CUDA memory; SHUNT_SHARE_GPU lets ranks share one */
 #define SHUNT_FEATURE_OWN_GPU UINT64_C(512)
-/* its endpoints are told of the caller's memory before plans touch it, and when it is no longer used: register and
-   deregister; builtin and shared carriers only */
+/* the host registers the caller's memory with its endpoints before plans touch it, and deregisters it afterwards;
+   builtin and shared carriers only */
 #define SHUNT_FEATURE_REGISTRATION UINT64_C(1024)
 
 /* RegionRole says what a region that an endpoint publishes is for. */

@@ -419,7 +419,7 @@ const (
 	FeaturePeerAccess Feature = 256
 	// FeatureOwnGpu: needs a GPU for each rank on CUDA memory; SHUNT_SHARE_GPU lets ranks share one.
 	FeatureOwnGpu Feature = 512
-	// FeatureRegistration: its endpoints are told of the caller's memory before plans touch it, and when it is no longer used: register and deregister; builtin and shared carriers only.
+	// FeatureRegistration: the host registers the caller's memory with its endpoints before plans touch it, and deregisters it afterwards; builtin and shared carriers only.
 	FeatureRegistration Feature = 1024
 )
 
@@ -448,7 +448,7 @@ var featureDocs = map[Feature]string{
 	FeatureExchange:     "its endpoints exchange bytes of their own when a communicator is made and before each plan is prepared: publish and connect",
 	FeaturePeerAccess:   "needs GPUs that reach each other's memory, where there is more than one rank on CUDA memory",
 	FeatureOwnGpu:       "needs a GPU for each rank on CUDA memory; SHUNT_SHARE_GPU lets ranks share one",
-	FeatureRegistration: "its endpoints are told of the caller's memory before plans touch it, and when it is no longer used: register and deregister; builtin and shared carriers only",
+	FeatureRegistration: "the host registers the caller's memory with its endpoints before plans touch it, and deregisters it afterwards; builtin and shared carriers only",
 }
 
 // Features lists every Feature in the order of its value.

@@ -96,8 +96,7 @@ type Aborter interface {
 	Abort(reason string)
 }
 
-// Checker is an Endpoint that can fail between calls: what it has enqueued on a stream goes on when nobody is
-// inside it.
+// Checker is an Endpoint that can fail between calls: its work on a stream goes on when no call is inside it.
 type Checker interface {
 	// Check returns what has failed, or nil, and at once. The host asks a few times a second, while other methods
 	// run and until it closes the endpoint; in the builtin and shared carriers, for CUDA memory.

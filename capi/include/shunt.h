@@ -405,7 +405,7 @@ SHUNT_API shunt_status shunt_run_together(const shunt_comm *comms, const shunt_o
 SHUNT_API shunt_status shunt_start(shunt_comm comm, const shunt_operation *operation, shunt_request *request);
 
 /* Waits at most timeout_ms, 0 for not at all. *done is 1 if the operation has
- * ended, well or badly, else 0. The request stays until shunt_request_wait. */
+ * ended, with success or an error, else 0. The request stays until shunt_request_wait. */
 SHUNT_API shunt_status shunt_request_test(shunt_request request, int64_t timeout_ms, int32_t *done);
 
 /* Waits for the end of the operation, returns how it ended, and releases the

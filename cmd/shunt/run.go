@@ -50,7 +50,8 @@ and a failed job ends with a summary: which ranks were in which call, which were
 behind, and which wrote no file. See shunt records.
 
 With --nccl a program for NVIDIA's NCCL runs over Shunt unchanged: Shunt's libnccl.so.2
-is loaded before the program's own (LD_PRELOAD). You are told when no process took it.
+is loaded before the program's own (LD_PRELOAD). A message says so when no process
+loaded it.
 
 With --max-restarts N, a job that has failed is started again from the beginning,
 N times at most, by all ranks and with a new meeting place; as with torchrun,

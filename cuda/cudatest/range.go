@@ -35,7 +35,7 @@ func unmap(b *block) {
 // a thousand runs: here the goroutine that mapped the memory must be the one that
 // exports it, and Hazards tells of every other one.
 func (d *Driver) ExportRange(ctx cuda.Context, p cuda.Ptr, bytes int64, most int) ([]cuda.Chunk, error) {
-	const call = "exporting what is mapped at %#x"
+	const call = "exporting the mapping at %#x"
 	if err := d.in(ctx, "ExportRange", call, uint64(p)); err != nil {
 		return nil, err
 	}

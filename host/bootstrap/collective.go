@@ -185,7 +185,7 @@ func (st *store) forget(g *storeGroup) {
 func (st *store) contribute(m *member, msg *message) error {
 	g := m.groups[msg.Group]
 	if g == nil {
-		return plugin.Errorf(plugin.Protocol, "a collective is of group %d, which is unknown", msg.Group)
+		return plugin.Errorf(plugin.Protocol, "a collective names group %d, which is unknown", msg.Group)
 	}
 	if msg.Op == opRoot && msg.Root >= len(g.ranks) {
 		return plugin.Errorf(plugin.Protocol, "root %d is out of range: the group has %d ranks", msg.Root, len(g.ranks))
@@ -388,7 +388,7 @@ func (g *storeGroup) fail(err *plugin.Error) {
 func (st *store) cancel(m *member, msg *message) error {
 	g := m.groups[msg.Group]
 	if g == nil {
-		return plugin.Errorf(plugin.Protocol, "what was cancelled is of group %d, which is unknown", msg.Group)
+		return plugin.Errorf(plugin.Protocol, "the cancellation names group %d, which is unknown", msg.Group)
 	}
 	c := g.pending[msg.Tag]
 	if c == nil || !c.have[g.index[m.who.Rank]] || c.err != nil {
@@ -422,7 +422,7 @@ func (st *store) giveUp(m *member, msg *message) error {
 	}
 	g := m.groups[msg.Group]
 	if g == nil {
-		return plugin.Errorf(plugin.Protocol, "the failure is of group %d, which is unknown", msg.Group)
+		return plugin.Errorf(plugin.Protocol, "the failure names group %d, which is unknown", msg.Group)
 	}
 	fr := (&message{Kind: msgEvent, Rank: m.who.Rank, State: m.state, Key: g.key, Err: msg.Err}).frame()
 	for _, rank := range g.ranks {

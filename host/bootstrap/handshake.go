@@ -210,7 +210,7 @@ func admit(conn net.Conn, find func(storeID) door) (*frameConn, door, *message, 
 
 // errNoSuchStore is not sent: the connection is closed and the client tries again,
 // because its store may not be there yet.
-var errNoSuchStore = plugin.Errorf(plugin.Protocol, "a job asked for whose store is not here")
+var errNoSuchStore = plugin.Errorf(plugin.Protocol, "the greeting names a job whose store is not here")
 
 func newFrameConn(conn net.Conn, r *bufio.Reader, s secret, c, n nonce) *frameConn {
 	return &frameConn{

@@ -202,7 +202,7 @@ func (m *member) drain(err error) {
 }
 
 // errParted ends a reader whose member has been told goodbye.
-var errParted = plugin.Errorf(plugin.Closed, "the rank has parted")
+var errParted = plugin.Errorf(plugin.Closed, "the rank has left")
 
 // lost is called when a connection has ended, for whatever reason.
 func (st *store) lost(m *member, err error) {
@@ -220,7 +220,7 @@ func (st *store) lost(m *member, err error) {
 	}
 	m.mu.Lock()
 	if m.overflow {
-		err = plugin.Errorf(plugin.Protocol, "it does not read what it is sent")
+		err = plugin.Errorf(plugin.Protocol, "it does not read the messages that it is sent")
 	}
 	m.mu.Unlock()
 	why := lossReason(err, st.silenceOf(m))

@@ -197,7 +197,7 @@ func (st *store) learn(m *member, s standing) {
 // holds mu.
 func (st *store) rejoinGroup(m *member, msg *message) error {
 	if st.resuming == nil || st.resuming.said[m.who.Rank] {
-		return plugin.Errorf(plugin.Protocol, "an old group where no store was lost")
+		return plugin.Errorf(plugin.Protocol, "the rank sent an old group, and no store was lost")
 	}
 	if err := st.joinGroup(m, msg); err != nil {
 		return err
@@ -233,7 +233,7 @@ func (st *store) rejoinGroup(m *member, msg *message) error {
 func (st *store) hold(m *member, msg *message) error {
 	if st.resuming == nil || (msg.Again && st.resuming.said[m.who.Rank]) || len(st.resuming.held) >= maxPending*st.world ||
 		m.again+len(msg.Data) > maxHeld {
-		return plugin.Errorf(plugin.Protocol, "message %d again where no store was lost", msg.Kind)
+		return plugin.Errorf(plugin.Protocol, "the rank repeated message %d, and no store was lost", msg.Kind)
 	}
 	m.again += len(msg.Data) // of one succession, as a store takes over once
 	st.resuming.held = append(st.resuming.held, heldMessage{m, msg})
@@ -243,7 +243,7 @@ func (st *store) hold(m *member, msg *message) error {
 // resumed is called when m has said everything again. The caller holds mu.
 func (st *store) resumed(m *member) error {
 	if st.resuming == nil || st.resuming.said[m.who.Rank] {
-		return plugin.Errorf(plugin.Protocol, "the end of what no store was told")
+		return plugin.Errorf(plugin.Protocol, "the rank ended its report, and no store was lost")
 	}
 	st.resuming.said[m.who.Rank] = true
 	st.decide()

@@ -15,7 +15,7 @@ var registry struct {
 }
 
 // Register makes a builtin transport available under its own name. It panics
-// if the name is taken or the transport describes itself badly, as
+// if the name is taken or its Info breaks the contract, as
 // registration happens in init functions.
 func Register(t plugin.Transport) {
 	info := t.Info()

@@ -66,7 +66,7 @@ func (d *Device) before(s cuda.Stream, follows bool, c *capture) error {
 		return nil
 	}
 	if !o.recorded {
-		return d.refuse(plugin.Device, "nobody knows when the operation before it ends, as the driver failed behind that one")
+		return d.refuse(plugin.Device, "the driver failed after the previous operation, so its end cannot be observed")
 	}
 	d.put(cuda.Work{Kind: cuda.WorkWait, Stream: s, Handle: uint64(o.tail)})
 	return nil

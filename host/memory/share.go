@@ -108,7 +108,7 @@ func decodePeers(all [][]byte) ([]peer, error) {
 		peers[rank] = peer{socket: r.String(maxSocketName), hostID: r.String(maxHostID)}
 		if err := r.End(); err != nil {
 			return nil, &plugin.Error{Code: plugin.Protocol, Rank: rank, Cause: err,
-				Message: fmt.Sprintf("share: what rank %d says of itself: %v", rank, err)}
+				Message: fmt.Sprintf("share: rank %d sent a malformed description of itself: %v", rank, err)}
 		}
 		if failure != nil {
 			return nil, failure
@@ -152,7 +152,7 @@ func (s *Share) Exchange(ctx context.Context, tag string, mine []plugin.Region) 
 		o, err := decodeOffer(b)
 		if err != nil {
 			return nil, &plugin.Error{Code: plugin.Protocol, Rank: rank, Cause: err,
-				Message: fmt.Sprintf("exchange %q: what rank %d offers: %v", tag, rank, err)}
+				Message: fmt.Sprintf("exchange %q: rank %d sent a malformed offer: %v", tag, rank, err)}
 		}
 		if o.Err != nil {
 			return nil, o.Err

@@ -245,7 +245,7 @@ func (g *gpuScan) toward(i, j int) Path {
 		return Toward(&cuda.ManagedGPU{}, "", cuda.UnknownPath(), g.canAccess(i, j))
 	}
 	if a.Problem != "" || b.Problem != "" {
-		return UnknownPath(errors.New("one of the GPUs cannot be asked"))
+		return UnknownPath(errors.New("one of the GPUs cannot be queried"))
 	}
 	path, err := g.management.Path(a.UUID, b.UUID)
 	if err != nil {

@@ -68,7 +68,7 @@ type TransportClient interface {
 	// Allocate makes a zero-filled region for a user (role buffer), aligned to a
 	// page. The host picks its id.
 	Allocate(ctx context.Context, in *AllocateRequest, opts ...grpc.CallOption) (*AllocateReply, error)
-	// Free releases a region that Allocate made. Whoever still maps it keeps the
+	// Free releases a region that Allocate made. Processes that still map it keep the
 	// memory alive.
 	Free(ctx context.Context, in *FreeRequest, opts ...grpc.CallOption) (*FreeReply, error)
 	// Prepare returns the plan of one algorithm that Supports offered. The dtype of
@@ -237,7 +237,7 @@ type TransportServer interface {
 	// Allocate makes a zero-filled region for a user (role buffer), aligned to a
 	// page. The host picks its id.
 	Allocate(context.Context, *AllocateRequest) (*AllocateReply, error)
-	// Free releases a region that Allocate made. Whoever still maps it keeps the
+	// Free releases a region that Allocate made. Processes that still map it keep the
 	// memory alive.
 	Free(context.Context, *FreeRequest) (*FreeReply, error)
 	// Prepare returns the plan of one algorithm that Supports offered. The dtype of

@@ -64,7 +64,7 @@ class Work(Owned):
                 self._forget()
 
     def done(self) -> bool:
-        """Whether the operation has ended, well or badly. Never blocks."""
+        """Whether the operation has ended, with success or an error. Never blocks."""
         return self._reap(0)
 
     def wait(self, timeout: float | None = None) -> Any:

@@ -3,7 +3,7 @@
 //
 // It has a region of role scratch, on which the host's generic algorithms run
 // every collective, buffers for windows, and one plan of its own: all_gather of
-// small messages, by writing into one's own box and reading everybody's. What is
+// small messages, by writing into one's own box and reading all others. What is
 // fast and complete is transports/shm; here everything is as short as it can
 // be while passing the conformance suite.
 package postbox
@@ -45,7 +45,7 @@ func (Transport) Supports(req plugin.Request) plugin.Support {
 	}}
 }
 
-// Open makes this rank's memory. It talks to nobody: the host hands the
+// Open makes this rank's memory. It exchanges nothing with peers: the host hands the
 // regions to the other ranks.
 func (Transport) Open(_ context.Context, config plugin.OpenConfig) (plugin.Endpoint, error) {
 	for name := range config.Options {
@@ -73,7 +73,7 @@ const (
 	boxes     = "boxes" // the name of the algorithm
 	boxBytes  = 4096
 	semaphore = 0
-	counter   = 64 // a line of its own: nobody else looks at it
+	counter   = 64 // a line of its own: no other word is in it
 	firstBox  = 128
 	postBytes = firstBox + 2*boxBytes
 )
@@ -90,7 +90,7 @@ func allGather(req plugin.Request) (*plugin.Plan, error) {
 		own := b.Region(post, me, b.Const(counter))
 		epoch := b.Add(b.Load(own), b.Const(1))
 		// Two boxes in turn suffice: this rank comes back to a box only after
-		// everybody's next signal, which they send when they have read this one.
+		// the next signal of every rank, which it sends when it has read this one.
 		box := b.Add(b.Const(firstBox), b.Mul(b.Mod(epoch, b.Const(2)), b.Const(boxBytes)))
 		b.Copy(b.Region(post, me, box), b.Send(b.Const(0)), bytes)
 		// Release: a peer that sees the epoch sees the bytes in the box.
@@ -171,7 +171,7 @@ func newRegion(id uint32, role plugin.RegionRole, bytes int64) (plugin.Region, e
 	}
 	err = unix.Ftruncate(fd, bytes)
 	if err == nil {
-		// Nobody can shrink it under a peer's feet.
+		// It cannot shrink while a peer has it mapped.
 		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW)
 	}
 	if err != nil {

@@ -59,7 +59,7 @@ func (c *Config) openGPU(rank int, getenv func(string) string) (*GPU, error) {
 	return &GPU{Driver: driver, Context: context, Info: devices[c.Device]}, nil
 }
 
-// place returns the device as other ranks are told of it.
+// place returns the description of the device for other ranks.
 func (g *GPU) place() topology.GPU {
 	return topology.GPU{
 		UUID: g.Info.UUIDString(), Name: g.Info.Name, PCI: g.Info.Bus, Ordinal: g.Info.Ordinal,

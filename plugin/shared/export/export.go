@@ -37,7 +37,7 @@ import (
 var exported plugin.Transport
 
 // Transport makes t the transport of this shared object. It is called once,
-// from an init function, and panics if t describes itself badly.
+// from an init function, and panics if t's Info breaks the contract.
 func Transport(t plugin.Transport) {
 	if exported != nil {
 		panic("export: a shared object holds one transport")

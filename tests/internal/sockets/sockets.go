@@ -92,7 +92,7 @@ func planOf(req plugin.Request) plan { return plan{req.Collective, req.DType, re
 // options are the keys that Open takes.
 var options = []string{"steps", "abort", "flaw"}
 
-// Open makes the ring and listens. It talks to nobody.
+// Open makes the ring and listens. It exchanges nothing with peers.
 func (Transport) Open(_ context.Context, config plugin.OpenConfig) (plugin.Endpoint, error) {
 	if config.World > maxWorld {
 		return nil, plugin.Errorf(plugin.Unsupported, "sockets serves up to %d ranks, the world has %d", maxWorld,

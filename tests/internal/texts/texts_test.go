@@ -14,7 +14,7 @@ var list = flag.Bool("texts.list", false, "print every text")
 
 // says finds what a text says of its subject. An adjective in front of it will do where the text begins with it.
 var says = regexp.MustCompile(`\b(is|are|was|were|has|have|had|does|do|did|needs?|want|failed|fails|cannot|must|may|takes?|returned|ended|died|gave|gives?|sent|called|disagree|` +
-	`exceeds?|came|got|waits?|waited|differs?|expected|names?|serves?|offers?|ran|runs?|reach(es)?|load|responds?|responded|reported|belongs?|rejected|lost|loses?|lost|wrote|holds?|lacks?|knows?|supports?|` +
+	`exceeds?|came|got|waits?|waited|differs?|expected|names?|serves?|offers?|ran|runs?|reach(es)?|load|responds?|responded|reports?|reported|belongs?|rejected|lost|loses?|lost|wrote|holds?|lacks?|knows?|supports?|` +
 	`overflows?|wraps?|lies?|lie|says?|speaks?|follows?|joined|asked|asks?|allocates?|moves?|published|publishes|shares?|arrived|read|reads|choose|panicked|gathers|exclude|passes|use|uses|` +
 	`tells|stopped|overlap|panics?|begins?|makes?|send|sends|closed|drive|adopt|expects?|changed|changes|goes|went|found|finds|excludes|left|welcomed|introduced|exited|outlives?|exports?|cancelled|gives up|gave up|stays|exists)\b` +
 	`|^((ncclComm|ncclMem)\w+: |%s: )?(no|not|unknown|malformed|neither) `)
