@@ -164,7 +164,7 @@ typedef struct shunt_published {
   uint64_t bytes;   /* at most SHUNT_MAX_PUBLISHED */
 } shunt_published;
 
-/* ---- device.go ---------------------------------------------------------- */
+/* ---- watch_page.go ------------------------------------------------------- */
 
 /* The watch page, to which SHUNT_SPACE_ABORT points: pinned host memory of one
  * communicator on one device. The first line is the host's: kernels look at it
@@ -189,6 +189,8 @@ typedef struct shunt_watch_page {
   uint64_t missed_bytes; /* and how many bytes of it a kernel would have needed */
   uint8_t line2[48];
 } shunt_watch_page;
+
+/* ---- buffer_table.go ------------------------------------------------------ */
 
 #define SHUNT_DIRECTORY_EXPORTS 128
 
@@ -410,8 +412,8 @@ typedef struct shunt_transport_v1 {
    * in threads of the transport's own, is of no use any more and should end soon. Called while
    * other functions may run on the endpoint, at most once; returns at once. */
   void (*abort)(shunt_endpoint *endpoint, const char *reason);
-  /* May be null. What has failed between calls, as what was enqueued on a stream goes on when
-   * nobody is inside the endpoint: SHUNT_OK, or a status and the report filled in. Called a few
+  /* May be null. What has failed between calls, as work on a stream goes on when no call is
+   * inside the endpoint: SHUNT_OK, or a status and the report filled in. Called a few
    * times a second, while other functions run, until close; for CUDA memory. Returns at once. */
   shunt_status (*check)(shunt_endpoint *endpoint, shunt_native_report *report);
   /* May be null without SHUNT_FEATURE_REGISTRATION. Both are local to a rank, and may take milliseconds; the

@@ -197,7 +197,7 @@ __device__ __forceinline__ void broadcast_direct(const shunt_kernel_args &a) {
   const Met all = meet(a, m, Kind::kBroadcast, e, 0, a.rank == a.root ? 0 : a.bytes);
   bool met = all != Met::kLost;
   if (all != Met::kAll || a.world == 2 || !is_forwarded_straight(a, m)) {
-    if (all == Met::kStrangers || (met && a.world > 2)) met = broadcast_ll128_body(a);
+    if (all == Met::kUnmapped || (met && a.world > 2)) met = broadcast_ll128_body(a);
     else if (met && a.rank == a.root) broadcast_to_one(a, m);
     part(a, e, met);
     advance(epoch, e);

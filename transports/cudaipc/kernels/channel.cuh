@@ -1,5 +1,5 @@
 // channel.cuh: an ordered pair of ranks as a stream of LL128 units with
-// credits. Nothing here needs the receiver to answer with data, so it serves
+// credits. Nothing here needs the receiver to return data, so it serves
 // what is not symmetric: send and recv, broadcast, counts that vary.
 //
 // A channel has lanes; a lane is one warp at each end. Both ends count the units

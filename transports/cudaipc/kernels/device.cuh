@@ -108,7 +108,7 @@ __device__ __forceinline__ void store_release_shared(u32 *p, u32 v) {
                "r"(v) : "memory");
 }
 
-// Adds one and answers what was there; acquires and releases.
+// Adds one and returns what was there; acquires and releases.
 __device__ __forceinline__ u32 count_shared(u32 *p) {
   u32 before;
   asm volatile("atom.acq_rel.cta.shared.add.u32 %0, [%1], 1;" : "=r"(before) : "r"(shared_address(p)) : "memory");
@@ -224,7 +224,7 @@ class Wait {
  private:
   static constexpr u64 kOver = ~0ull;
 
-  // Answers when the wait began, or kOver. Apart from the loop, by value, so
+  // Returns when the wait began, or kOver. Apart from the loop, by value, so
   // that nothing of a wait lives in memory.
   static __device__ __noinline__ u64 look(const shunt_kernel_args &a, int peer, u64 epoch, u64 since) {
     shunt_fault *fault = reinterpret_cast<shunt_fault *>(own(a) + SHUNT_OFF_FAULT);

@@ -21,7 +21,7 @@ struct Meeting {
   u64 send[SHUNT_MAX_RANKS], recv[SHUNT_MAX_RANKS];  // addresses, mapped here
   double scalar[SHUNT_MAX_RANKS];
   u64 mine[2];  // references to this rank's send and recv
-  int strangers;  // a buffer of someone cannot be reached
+  int unmapped;  // a buffer of someone cannot be reached
   int lost;       // a wait was given up: nothing above is to be used
 };
 
@@ -67,7 +67,7 @@ __device__ __noinline__ void tell_other_call(const shunt_kernel_args &a, int pee
 }
 
 // What comes of the start barrier, for all threads that take part.
-enum class Met { kAll, kStrangers, kLost };
+enum class Met { kAll, kUnmapped, kLost };
 
 // A reference: export number + 1 above bit 48, offset below; 0: unreachable.
 constexpr int kOffsetBits = 48;
@@ -130,7 +130,7 @@ __device__ __forceinline__ u64 import_address(const shunt_kernel_args &a, int pe
          (reference & ((1ull << kOffsetBits) - 1));
 }
 
-// The start barrier. kAll if all buffers can be reached, otherwise kStrangers: all ranks
+// The start barrier. kAll if all buffers can be reached, otherwise kUnmapped: all ranks
 // that are not kLost get the same. No bytes need no address; a negative number is a buffer that
 // peers must not reach. told says what each peer hears of send. t counts the threads that take part, of whom there are
 // at least SHUNT_MAX_EXPORTS; join is a barrier among them.
@@ -141,7 +141,7 @@ template <class Join, class Told>
   if (t == 0) {
     m.mine[0] = send_bytes == 0 ? kNothing : 0;
     m.mine[1] = recv_bytes == 0 ? kNothing : 0;
-    m.strangers = m.lost = 0;
+    m.unmapped = m.lost = 0;
     raise(&counts_of(a)->begun, 1);
   }
   join();
@@ -158,7 +158,7 @@ template <class Join, class Told>
       m.recv[p] = a.recv;
       m.scalar[p] = told.scalar(a.scalar);
       if (m.mine[0] == 0 || m.mine[1] == 0) {
-        m.strangers = 1;
+        m.unmapped = 1;
         if (m.mine[0] == 0 && send_bytes > 0) miss(a, a.send, send_bytes);
         else if (m.mine[1] == 0 && recv_bytes > 0) miss(a, a.recv, recv_bytes);
       }
@@ -193,7 +193,7 @@ template <class Join, class Told>
         tell_other_call(a, p, e, call, word[3]);
         m.lost = 1;
       } else if (met) {
-        if (word[0] == 0 || word[1] == 0) m.strangers = 1;
+        if (word[0] == 0 || word[1] == 0) m.unmapped = 1;
         m.send[p] = import_address(a, p, word[0]);
         m.recv[p] = import_address(a, p, word[1]);
         m.scalar[p] = __longlong_as_double(word[2]);
@@ -204,7 +204,7 @@ template <class Join, class Told>
   }
   join();
   if (t == 0 && !m.lost) heard_from_peers();
-  return m.lost ? Met::kLost : m.strangers ? Met::kStrangers : Met::kAll;
+  return m.lost ? Met::kLost : m.unmapped ? Met::kUnmapped : Met::kAll;
 }
 
 // The same where peers hear alike, and by the whole block.
@@ -318,7 +318,7 @@ __device__ __forceinline__ void gather_direct(const shunt_kernel_args &a) {
   const Met all = meet(a, m, kSpread ? Kind::kAllToAll : Kind::kAllGather, e, 0,
                        kSpread && a.send == a.recv ? -1 : a.bytes * a.world);
   bool met = all != Met::kLost;
-  if (all == Met::kStrangers) {
+  if (all == Met::kUnmapped) {
     met = gather_ll128_body<kSpread>(a);
   } else if (met) {
     if (((a.send | a.recv | u64(a.bytes)) & 15) != 0) {

@@ -83,7 +83,7 @@ typedef struct shunt_fault {
 } shunt_fault;
 
 /* How host and kernels talk while kernels run: the page that the contract calls
- * the abort word (plugin/device.go). Kernels look at the first line while they
+ * the abort word (plugin/watch_page.go). Kernels look at the first line while they
  * wait long, and tell in the others what the host has to know. */
 typedef struct shunt_watch {
   uint32_t abort;        /* not 0 once the communicator is aborted */

@@ -239,7 +239,7 @@ __device__ __forceinline__ void reduce_scatter_direct(const shunt_kernel_args &a
   const Met all = enter(m, e);
   bool met = all != Met::kLost;
   const int64_t length = blocks.length(a.rank);
-  if (all == Met::kStrangers) {
+  if (all == Met::kUnmapped) {
     met = reduce_scatter_ll128_body<T>(a, blocks);
   } else if (met) {
     char *const recv[] = {reinterpret_cast<char *>(a.recv)};
@@ -297,7 +297,7 @@ __device__ __forceinline__ void all_reduce_direct(const shunt_kernel_args &a) {
   const u64 e = *epoch + 1;
   const Met all = meet(a, m, Kind::kAllReduce, e, a.bytes, a.bytes);
   bool met = all != Met::kLost;
-  if (all == Met::kStrangers) {
+  if (all == Met::kUnmapped) {
     met = two_shot_ll128<T, false>(a);
   } else if (met) {
     const Shards shards(a.bytes, a.world);

@@ -339,7 +339,7 @@ template <class T, bool kAny, int kCombiners, class Sink>
     __syncwarp();
     u32 before = 0;
     if (lane == 0) before = count_shared(&progress.combined[n % SHUNT_STAGES]);
-    // The last warp answers. Results needed every word of the stage, so it has
+    // The last warp replies. Results needed every word of the stage, so it has
     // been read, here and, by the counter, in the other warps: no fence. No
     // warp begins a chunk with this stage before all have combined this one.
     if (__shfl_sync(~0u, before, 0) % kCombiners == kCombiners - 1) tell_peers(a, SHUNT_OFF_TAKEN, n + 1);
@@ -384,7 +384,7 @@ template <class T, bool kAny, class Ready, class Aligned, class Sink>
     const Met all = ready(thread, [] { join_warps<2, kCombiners * 32>(); });
     met &= all != Met::kLost;
     if (thread == 0 && !met) store_release_shared(&progress.last, kLost);
-    if (thread == 0 && all == Met::kStrangers && share.chunks > 1) store_release_shared(&progress.last, 1);
+    if (thread == 0 && all == Met::kUnmapped && share.chunks > 1) store_release_shared(&progress.last, 1);
     join_stagers_and_combiners();
     if (all == Met::kAll && deed.mine < deed.owners)
       met &= combine_chunks<T, kAny, kCombiners>(a, deed, share, progress, thread / 32, aligned(), sink);
@@ -427,7 +427,7 @@ __device__ __forceinline__ void all_reduce_staged_by(const shunt_kernel_args &a,
       [&](auto fit, int64_t offset, word2 w) {
         for (int k = 1; k <= a.world; k++) store_result<T>(fit, m.recv[wrap(a, a.rank + k)] + at, offset, length, w);
       });
-  if (met && m.strangers) met = two_shot_ll128<T, false>(a, blocks);
+  if (met && m.unmapped) met = two_shot_ll128<T, false>(a, blocks);
   part(a, e, met, blocks);
   advance(epoch, e);
 }
@@ -488,7 +488,7 @@ __device__ __forceinline__ void reduce_staged(const shunt_kernel_args &a) {
       },
       [&] { return (m.recv[a.root] | u64(at)) % 16 == 0; },
       [&](auto fit, int64_t offset, word2 w) { store_result<T>(fit, m.recv[a.root] + at, offset, length, w); });
-  if (met && m.strangers) met = two_shot_ll128<T, true>(a);
+  if (met && m.unmapped) met = two_shot_ll128<T, true>(a);
   part(a, e, met);
   advance(epoch, e);
 }
