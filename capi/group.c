@@ -70,7 +70,7 @@ int shunt_group_takes(shunt_comm comm, const shunt_operation *operation, shunt_s
   }
   shunt_operation *queued = &g->operations[g->count++];
   *queued = *operation;
-  /* Nothing that a group takes reads them, so nobody looks at where they point. */
+  /* No operation that a group takes reads them, so they may point anywhere. */
   queued->send_counts = queued->send_displs = queued->recv_counts = queued->recv_displs = NULL;
   return 1;
 }

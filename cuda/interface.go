@@ -51,7 +51,7 @@ type Driver interface {
 	// lie behind each other, the first begins at or before p, and there are at most
 	// so many; their descriptors are the caller's.
 	//
-	// Nobody may unmap the range meanwhile: the driver's heap breaks when a handle is
+	// No caller may unmap the range meanwhile: the driver's heap breaks when a handle is
 	// retained in one thread while another lets it go. So it is for the call that was
 	// given the memory, and never for a goroutine that looks at it by itself.
 	ExportRange(ctx Context, p Ptr, bytes int64, most int) ([]Chunk, error)

@@ -107,8 +107,8 @@ func (a *Allocator) RecordStream(p unsafe.Pointer, stream Stream) error {
 	return a.wrap("record_stream", a.memory.RecordStream(cuda.Ptr(uintptr(p)), streamOf(stream)))
 }
 
-// Reserve grows the allocator unless it has so many bytes in one piece that nothing uses any more: the next Alloc of as
-// many then does not grow. In a symmetric allocator it is collective, and before a capture that allocates from it,
+// Reserve grows the allocator unless it has that many bytes in one piece that nothing uses any more: the next Alloc of
+// as many then does not grow. In a symmetric allocator it is collective, and before a capture that allocates from it,
 // needed.
 func (a *Allocator) Reserve(bytes int64) error { return a.wrap("reserve", a.memory.Reserve(bytes)) }
 

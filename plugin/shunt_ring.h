@@ -69,7 +69,7 @@ typedef struct shunt_ring {
   uint8_t pad2[56];
 } shunt_ring;
 
-/* How many bytes a ring of so many commands has. */
+/* Size in bytes of a ring for a number of commands. */
 static inline size_t shunt_ring_bytes(uint32_t slots) {
   return sizeof(shunt_ring) + slots * (sizeof(shunt_ring_command) + sizeof(uint32_t));
 }

@@ -520,7 +520,7 @@ SHUNT_API shunt_status shunt_allocator_free(shunt_allocator allocator, void *mem
  * until then. */
 SHUNT_API shunt_status shunt_allocator_record_stream(shunt_allocator allocator, const void *memory, void *stream);
 
-/* Grows the allocator unless it has so many bytes in one piece that nothing uses any
+/* Grows the allocator unless it has that many bytes in one piece that nothing uses any
  * more; collective in a symmetric one. */
 SHUNT_API shunt_status shunt_allocator_reserve(shunt_allocator allocator, int64_t bytes);
 

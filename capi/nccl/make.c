@@ -36,7 +36,7 @@ static struct nc_job *new_job(ncclResult_t (*run)(struct nc_job *)) {
  * the word is set, which is the one that ends the making.
  *
  * ncclCommAbort sets cancel and then looks at shunt; here shunt is stored and then cancel looked at. In the one order
- * of all these at least one side sees the other's store, so nobody waits in nc_meet for ranks that do not come. */
+ * of all these at least one side sees the other's store, so no rank waits in nc_meet for ranks that do not come. */
 static ncclResult_t meet(ncclComm_t comm, shunt_comm made, const int32_t *word) {
   (void)nc_shunt.set_cancel_(made, word); /* made is ours alone: it is open */
   __atomic_store_n(&comm->shunt, made, __ATOMIC_SEQ_CST);

@@ -11,8 +11,8 @@
 
 enum { MOST_OPS = (INT32_MAX - NC_BUILTIN_OPS) / NC_COMMUNICATORS / 8 * 8 };
 
-/* widen is a float of fewer bits, with so many of exponent and fraction, as a double. The largest exponent is that of
- * infinity and NaN; in float8_e4m3, which has no infinity, only its largest fraction is NaN. */
+/* widen converts a float with the given numbers of exponent and fraction bits to a double. The largest exponent is that
+ * of infinity and NaN; in float8_e4m3, which has no infinity, only its largest fraction is NaN. */
 static double widen(unsigned bits, int exponent_bits, int fraction_bits) {
   int sign = (int)(bits >> (exponent_bits + fraction_bits)) & 1;
   int exponent = (int)(bits >> fraction_bits) & ((1 << exponent_bits) - 1);

@@ -69,7 +69,7 @@ type tuneRun struct {
 
 // all measures the worlds, in each mode, writes the file and asks what it changes.
 func (r *tuneRun) all(config bench.Config, worlds []int, modes []bench.Mode) error {
-	// Between jobs there is nobody else to notice a signal.
+	// Between jobs nothing else notices a signal.
 	ctx, stop := signal.NotifyContext(r.command.Context(), ending()...)
 	defer stop()
 	// Before anything is measured: it would be a pity to find out afterwards.

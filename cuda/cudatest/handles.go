@@ -30,7 +30,7 @@ func (d *Driver) CreateMemory(ctx cuda.Context, device int, bytes int64) (cuda.M
 	return m, err
 }
 
-// Limit makes CreateMemory run out of memory where a device has more than so many bytes of it; 0 is no limit.
+// Limit makes CreateMemory run out of memory where a device has more than this many bytes of it; 0 is no limit.
 func (d *Driver) Limit(bytes int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

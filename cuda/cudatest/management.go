@@ -16,7 +16,7 @@ type Management struct {
 
 var _ cuda.Management = (*Management)(nil)
 
-// NewManagement returns a machine with the GPUs of a Driver with so many devices.
+// NewManagement returns a machine with the GPUs of a Driver with the given number of devices.
 // links(a, b) NVLinks join a and b; those of nil lead to a switch, 18 of each GPU.
 func NewManagement(devices int, links func(a, b int) int) *Management {
 	infos, _ := New(Options{Devices: devices}).Devices()

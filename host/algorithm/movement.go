@@ -51,7 +51,7 @@ func (w *writer) sendBlocks(wanted func() plugin.Reg) {
 
 func (w *writer) always() plugin.Reg { return w.Const(1) }
 
-// allGatherDirect: everybody sends its data to all. Lengths are known on all
+// allGatherDirect: every rank sends its data to all. Lengths are known on all
 // ranks, so it serves all_gather and all_gather_v alike.
 func allGatherDirect(w *writer) {
 	bytes := w.Slot(plugin.SlotBytes)
@@ -60,7 +60,7 @@ func allGatherDirect(w *writer) {
 	w.receiveBlocks(w.always)
 }
 
-// allToAllDirect: everybody sends each rank its block. What a pair does follows
+// allToAllDirect: every rank sends each rank its block. What a pair does follows
 // from that pair's bytes alone. It does not work in place.
 func allToAllDirect(w *writer) {
 	w.sendBlocks(w.always)
@@ -68,7 +68,7 @@ func allToAllDirect(w *writer) {
 	w.receiveBlocks(w.always)
 }
 
-// gatherDirect: everybody sends its data to the root.
+// gatherDirect: every rank sends its data to the root.
 func gatherDirect(w *writer) {
 	bytes := w.Slot(plugin.SlotBytes)
 	w.Track(func() {

@@ -32,7 +32,7 @@ func (w *writer) allOutgoing(c class) []outgoing {
 	return out
 }
 
-// reduceFrom reduces a message of n bytes: everybody's pieces and what own
+// reduceFrom reduces a message of n bytes: the pieces of all ranks and what own
 // names, into the receive memory.
 func (w *writer) reduceFrom(n plugin.Reg, own func(offset plugin.Reg) plugin.RefID) {
 	in := w.allIncoming(personal)
@@ -51,7 +51,7 @@ func (w *writer) reduceFrom(n plugin.Reg, own func(offset plugin.Reg) plugin.Ref
 	}
 }
 
-// reduceDirect: everybody sends its data to the root, which reduces it.
+// reduceDirect: every rank sends its data to the root, which reduces it.
 func reduceDirect(w *writer) {
 	bytes := w.Slot(plugin.SlotBytes)
 	w.Track(func() {
@@ -61,7 +61,7 @@ func reduceDirect(w *writer) {
 	})
 }
 
-// allReduceOneShot: everybody sends its data to everybody and reduces all. One
+// allReduceOneShot: every rank sends its data to all others and reduces all. One
 // track does both, a piece apart, so that in place no piece is overwritten by
 // its result before it was sent.
 func allReduceOneShot(w *writer) {
@@ -112,7 +112,7 @@ func (w *writer) sendToAll(n plugin.Reg, from func(offset plugin.Reg) plugin.Ref
 	})
 }
 
-// reduceScatterDirect: everybody sends each rank's block to that rank, which
+// reduceScatterDirect: every rank sends each rank's block to that rank, which
 // reduces it. Block lengths are known on all ranks, so it serves
 // reduce_scatter and reduce_scatter_v alike.
 func reduceScatterDirect(w *writer) {
@@ -154,8 +154,8 @@ func (w *writer) shardOf(s shard, r int) (start, n plugin.Reg) {
 	return w.Add(s.offset, first), w.Sub(last, first)
 }
 
-// allReduceTwoShot: block by block, everybody sends each rank its shard, which
-// that rank reduces and sends to everybody. Three tracks keep several blocks
+// allReduceTwoShot: block by block, every rank sends each rank its shard, which
+// that rank reduces and sends to all others. Three tracks keep several blocks
 // in flight. In place it is safe because a peer's shard of a block is written
 // only after the peer has reduced it, so after it was sent from here.
 func allReduceTwoShot(w *writer) {

@@ -47,7 +47,7 @@ func (w *writer) of(r rank, offset plugin.Reg) plugin.RefID {
 	return w.Region(w.scratch, r.reg, offset)
 }
 
-// peers returns all ranks but this one, starting behind it, so that not everybody
+// peers returns all ranks but this one, starting behind it, so that not all ranks
 // writes to the same rank at the same time.
 func (w *writer) peers() []rank {
 	peers := make([]rank, 0, w.size-1)

@@ -10,7 +10,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// registry knows which graphs use which Device. Whoever destroys a graph only
+// registry knows which graphs use which Device. The thread that destroys a graph only
 // makes the driver queue the graph's token; Shunt looks at that queue when it
 // makes or closes a Device, so nothing runs in the driver's callback.
 //

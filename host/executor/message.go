@@ -16,7 +16,7 @@ import (
 // transports compare. So each rank keeps note of its messages behind its control
 // page: of the last ones to and from every other rank, by their number among those of
 // the pair. A note is one word, written before the message begins in lines that
-// nobody else touches, so that it costs next to nothing; a rank whose message does
+// no other rank touches, so that it costs next to nothing; a rank whose message does
 // not come, or may be another one, reads both notes. A sender is never further ahead
 // of its receiver than there are notes, unless its transport keeps more messages than
 // that.

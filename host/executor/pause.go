@@ -28,7 +28,7 @@ func (e *Engine) pause(record *C.uint64_t, a *Arguments, arrays *C.int64_t) {
 }
 
 // Resume takes the run that RunFor or RunGroupFor has paused to its end, which is
-// then the error that they would have returned. Whoever calls it runs the engine: one
+// then the error that they would have returned. The caller runs the engine: one
 // goroutine, which may be another than the one that began.
 func (e *Engine) Resume() error {
 	p := &e.paused

@@ -16,8 +16,8 @@ import (
 
 // Deferred makes the memory of one endpoint's regions of role deferred, when an operation first needs it: each rank
 // makes its own, and maps what its peers have made. A rank that needs a peer's asks that peer's share, which makes it
-// if it is not there yet, whatever the peer's callers do meanwhile. So no rank decides anything for another, and nobody
-// waits for a call of anybody else.
+// if it is not there yet, whatever the peer's callers do meanwhile. So no rank decides anything for another, and no
+// rank waits for a call of another.
 //
 // But making calls the driver, which may keep a thread waiting while another one of the process frees memory: that
 // waits for kernels, and they for other ranks. So only ranks that take part in an operation are asked, and who has made
@@ -188,7 +188,7 @@ func (f *Deferred) mapOf(ctx context.Context, i, rank int) error {
 		return f.Ranks[rank].Extend(f.Device, p.offset, fds[0], p.Bytes)
 	case plugin.PeerDied, plugin.Closed:
 		// It has begun nothing that reads this memory, or it is dead. What it has sent before may still be taken: what
-		// this rank stores there goes into memory that nobody reads. Whoever waits for that rank learns of its end as ever.
+		// this rank stores there goes into memory that is not read. Ranks that wait for that rank learn of its end as ever.
 		m, fd, err := f.place(i, rank)
 		if err == nil {
 			err = errors.Join(unix.Close(fd), f.Driver.Unmap(f.Context, m)) // behind region 0 it stays

@@ -1,6 +1,6 @@
 // Package memory maps regions, and hands their descriptors from rank to rank.
 //
-// A Segment is memory that this process makes, a Mapping is anybody's memory
+// A Segment is memory that this process makes, a Mapping is any process's memory
 // mapped here, and a Share exchanges the regions of all ranks of a communicator.
 // Descriptors travel over abstract Unix sockets between processes of one user
 // that know the job's secret; nothing has to be unlinked when a process is killed.

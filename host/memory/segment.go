@@ -18,12 +18,12 @@ const ControlPageBytes = 4096
 var generations atomic.Uint64
 
 // Segment is zero-filled shared memory of this process, held by a descriptor.
-// It lives as long as the descriptor, or anybody's mapping of it.
+// It lives as long as the descriptor, or any mapping of it.
 type Segment struct {
 	handle plugin.Handle
 }
 
-// NewSegment makes a memfd of the given size, which nobody can change any
+// NewSegment makes a memfd of the given size, which cannot be changed any
 // more. name shows up in /proc/PID/maps.
 func NewSegment(name string, bytes int64) (*Segment, error) {
 	if bytes <= 0 || bytes > maxMapping {

@@ -58,7 +58,7 @@ func (p Path) Kind() string {
 // SamePath returns the path of a GPU to itself, or to another process's use of it.
 func SamePath() Path { return Path{PCIe: PIX, Access: AccessYes} }
 
-// UnknownPath returns a path of which nobody knows anything.
+// UnknownPath returns a path about which nothing is known.
 func UnknownPath(why error) Path {
 	return Path{PCIe: Unknown, Access: AccessUnknown, Why: why.Error()}
 }
@@ -177,7 +177,7 @@ func EncodePaths(row []Path) []byte {
 	return w.B
 }
 
-// DecodePaths reads what EncodePaths wrote of so many paths.
+// DecodePaths reads what EncodePaths wrote of the given number of paths.
 func DecodePaths(b []byte, world int) ([]Path, error) {
 	r := wire.NewReader(b)
 	row := make([]Path, world)

@@ -18,7 +18,7 @@ import (
 const maxDigest = 64
 
 // digests knows the digest of the images that were published last. They are kept, so that nothing else can be where
-// they are, and as nobody may write into them the same memory holds the same images.
+// they are, and as they are read-only the same memory holds the same images.
 type digests struct {
 	mu     sync.Mutex
 	images []plugin.Image

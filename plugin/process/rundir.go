@@ -52,7 +52,7 @@ func makeRunDir() (*runDir, error) {
 	return nil, plugin.Errorf(plugin.System, "no directory for the plugin's socket: %w", last)
 }
 
-// remove removes the directory, and then says that nobody uses it.
+// remove removes the directory, and then says that it is unused.
 func (d *runDir) remove() {
 	os.RemoveAll(d.path)
 	d.lock.Close()
@@ -72,7 +72,7 @@ func lockDir(path string) (*os.File, error) {
 }
 
 // sweepRunDirs removes this user's run directories that outlived their host:
-// nobody holds the lock, and they are old enough for somebody to have taken it.
+// no process holds the lock, and they are old enough for somebody to have taken it.
 func sweepRunDirs(base string, now time.Time) {
 	entries, err := os.ReadDir(base)
 	if err != nil {

@@ -12,7 +12,7 @@ type copies struct {
 	known map[string][]byte
 }
 
-// of returns a copy of data, the one that the set has if it is the same. Nobody may write into it. data stays the
+// of returns a copy of data, the one that the set has if it is the same. It is read-only. data stays the
 // caller's.
 func (s *copies) of(name string, data []byte) []byte {
 	s.mu.Lock()

@@ -27,7 +27,7 @@ func CheckFile(path string) error {
 	return wholeELF(f, info.Size())
 }
 
-// wholeELF checks that a file of so many bytes begins as an ELF object does and
+// wholeELF checks that a file of this length begins as an ELF object does and
 // holds everything that the loader would map. Whatever else is wrong with it, and
 // other forms than 64 bits in little-endian order, are left to the loader.
 func wholeELF(f io.ReaderAt, size int64) error {

@@ -21,7 +21,7 @@ KNOWN = ", ".join(d.name.lower() for d in DType)
 
 # Formats of the struct module, in native or little-endian order, to the kind
 # and then by item size; '?' (bool) and 'c' (char) are bytes of their own kind
-# and are refused so that nobody sums them by accident.
+# and are rejected so that they are not summed by accident.
 _SIGNED = {1: DType.INT8, 4: DType.INT32, 8: DType.INT64}
 _UNSIGNED = {1: DType.UINT8, 4: DType.UINT32, 8: DType.UINT64}
 _FLOATS = {2: DType.FLOAT16, 4: DType.FLOAT32, 8: DType.FLOAT64}

@@ -1,7 +1,7 @@
 """Collectives of Python objects.
 
 Objects are pickled (protocol 5). Their sizes are exchanged first, so a rank whose object cannot be pickled, or is
-larger than the limit, is an error on every rank, and nobody waits for bytes that do not come.
+larger than the limit, is an error on every rank, and no rank waits for bytes that do not come.
 """
 
 import pickle

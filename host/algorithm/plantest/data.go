@@ -21,7 +21,7 @@ func mix(a, b, c, d int) uint64 {
 	return x ^ x>>32
 }
 
-// pattern fills b with what rank from sends to rank to (-1: to everybody) in
+// pattern fills b with what rank from sends to rank to (-1: to all) in
 // operation index.
 //
 //go:norace

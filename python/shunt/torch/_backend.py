@@ -56,6 +56,6 @@ def _register() -> None:
 
 
 _register()
-# Callbacks of calls that nobody has waited for.
+# Callbacks of calls that have not been waited for.
 atexit.register(C.await_futures, datetime.timedelta(seconds=2))
 C.offer_symmetric_memory()

@@ -88,7 +88,7 @@ func median(samples []float64) float64 {
 	return (sorted[n/2-1] + sorted[n/2]) / 2
 }
 
-// percentile returns the smallest sample that so many percent do not exceed.
+// percentile returns the smallest sample that the given percentage of samples does not exceed.
 func percentile(samples []float64, percent int) float64 {
 	sorted := slices.Sorted(slices.Values(samples))
 	return sorted[(len(sorted)*percent+99)/100-1]

@@ -202,7 +202,7 @@ func (d *deviceSpace) block(p *pattern, s source) (cuda.Ptr, error) {
 	return at, d.driver.Write(d.ctx, at, data)
 }
 
-// width returns the grid for so many elements.
+// width returns the grid for a number of elements.
 func width(count int64) uint32 { return uint32(min((count+255)/256, 1024)) }
 
 func (d *deviceSpace) fill(to area, p *pattern, s source, first int64) error {

@@ -106,7 +106,7 @@ func (d *deviceSpace) samples(_ *rank, p *prepared, list []candidate) (_ int, er
 	return operations * rounds, nil
 }
 
-// capture makes a graph of so many operations.
+// capture makes a graph of a number of operations.
 func (d *deviceSpace) capture(c *candidate, operations, slots int) (cuda.GraphExec, error) {
 	if err := d.driver.BeginCapture(d.ctx, d.own); err != nil {
 		return 0, err

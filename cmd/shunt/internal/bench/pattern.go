@@ -196,8 +196,8 @@ func encode(to []byte, dtype plugin.DType, v int64) []byte {
 	panic("bench: no encoding of " + dtype.String())
 }
 
-// floatBits returns a whole number as a binary float with so many mantissa bits and
-// such a bias; the number must be exact in it.
+// floatBits returns a whole number as a binary float with the given mantissa bits and
+// bias; the number must be exact in it.
 func floatBits(v int64, mantissa, bias int) uint64 {
 	if v == 0 {
 		return 0

@@ -131,7 +131,7 @@ func (r *rank) run(ctx context.Context, j job) (report, error) {
 		c := &p.list[i]
 		for s := range p.slots {
 			if r.config.NoCheck || p.shape.elements == 0 {
-				// Pages that nobody has written are all one page of zeros, which
+				// Pages that were never written are all one page of zeros, which
 				// no cache misses.
 				if p.shape.elements > 0 {
 					if _, err := r.ready(p, c, s); err != nil {
@@ -399,7 +399,7 @@ func (r *rank) checked(p *prepared, c *candidate, slot int) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	// Nobody starts before every rank's memory is in place, which matters where a
+	// No rank starts before every rank's memory is in place, which matters where a
 	// peer writes or reads it without this rank's doing.
 	if err := r.barrier(); err != nil {
 		return 0, err

@@ -321,8 +321,8 @@ type trend struct {
 	gone  bool    // it is not measured any more
 }
 
-// An algorithm is given up that takes more than so many times the best one's
-// time at so many sizes in a row, without catching up. Short messages take no
+// An algorithm is given up that takes more than this multiple of the best one's
+// time at this many sizes in a row, without catching up. Short messages take no
 // time worth saving, and what is slow for them may be what long ones need.
 const (
 	hopeless   = 8.0

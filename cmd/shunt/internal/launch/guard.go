@@ -39,7 +39,7 @@ type nopCloser struct{ io.Writer }
 
 func (nopCloser) Close() error { return nil }
 
-// began and ended tell of a group. They wait for nobody: the pipe holds more than the lines of all ranks.
+// began and ended tell of a group. Writing them does not block: the pipe holds more than the lines of all ranks.
 func (g *guard) began(group int) { _, _ = fmt.Fprintln(g.to, "+", group) }
 func (g *guard) ended(group int) { _, _ = fmt.Fprintln(g.to, "-", group) }
 

@@ -443,7 +443,7 @@ func (r *running) environment(rank int) []string {
 	return env
 }
 
-// freePort returns a port of this machine that nobody listens at now. torch.distributed wants to know it before
+// freePort returns a port of this machine on which no process listens now. torch.distributed wants to know it before
 // rank 0 listens.
 func freePort() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -55,7 +55,7 @@ func (l *lifeline) write(beginning []byte) {
 	}
 }
 
-// say queues a line, and waits for nobody.
+// say queues a line and does not block.
 func (l *lifeline) say(line string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -104,7 +104,7 @@ func Summarize(heads []report.Head) []Communicator {
 	return all
 }
 
-// idle returns 1 if nobody was in a call or behind when it failed.
+// idle returns 1 if no rank was in a call or behind when it failed.
 func (c *Communicator) idle() int {
 	if slices.ContainsFunc(c.Groups, func(g Group) bool {
 		return g.Behind > 0 ||
