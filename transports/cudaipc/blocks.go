@@ -69,6 +69,10 @@ func (w writer) reduceAtOnce(a algorithm, counts []plugin.Reg, longest plugin.Re
 			args = append(args, plugin.Value(r, 8))
 		}
 	}
+	odd := zero // some block begins anywhere where the first is aligned, as all ranks know
+	for _, c := range counts[:w.r.World-1] {
+		odd = w.Max(odd, w.Mod(c, vector))
+	}
 	done := int64(-1) // the longest block that a kernel before takes
 	for _, like := range algorithms {
 		if like.collective != plugin.ReduceScatter || !like.worlds.has(w.r.World) || like.name == "staged" {
@@ -81,10 +85,15 @@ func (w writer) reduceAtOnce(a algorithm, counts []plugin.Reg, longest plugin.Re
 		}
 		like.kernel = a.kernel + "_" + like.name
 		w.If(suits, func() {
-			if like.hasAny(w.r.DType) {
-				w.runTwin(like, longest, misses, args)
-			} else {
+			switch {
+			case !like.hasAny(w.r.DType):
 				w.runAs(like, longest, args)
+			case like.grid == few: // which are too few where they put vectors together
+				w.If(w.Eq(odd, zero), func() { w.runTwin(like, longest, misses, args) })
+				like.grid = full
+				w.If(odd, func() { w.runTwin(like, longest, misses, args) })
+			default:
+				w.runTwin(like, longest, misses, args)
 			}
 		})
 	}

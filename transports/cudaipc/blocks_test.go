@@ -116,3 +116,35 @@ func TestReduceScatterVReducesBlocksAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// Between two ranks few thread blocks are enough, but where lengths have vectors put together. Ranks launch as many as
+// their peer whatever its memory is: they know each other's lengths, not where blocks begin.
+func TestGridOfReduceScatterAmongTwo(t *testing.T) {
+	e := &endpoint{world: 2, rank: 1}
+	v, err := e.Prepare(stdcontext.Background(), request(plugin.ReduceScatterV, 2, 1), "blocks")
+	require.NoError(t, err)
+	for _, test := range []struct {
+		counts, displs []int64
+		kernel         string
+		grid           int64
+	}{
+		{[]int64{8 * mib, 4 * mib}, []int64{0, 8 * mib}, "v_direct", fewBlocks},
+		{[]int64{8 * mib, 4*mib + 4}, []int64{0, 8 * mib}, "v_direct", fewBlocks}, // nothing is behind the last
+		{[]int64{8 * mib, 4 * mib}, []int64{0, 8*mib + 4}, "v_direct_any", fewBlocks},
+		{[]int64{8*mib + 4, 4 * mib}, []int64{0, 8*mib + 4}, "v_direct_any", maxBlocks},
+		{[]int64{8*mib + 4, 4 * mib}, []int64{0, 8*mib + 16}, "v_direct", maxBlocks},
+	} {
+		l := launchesOf(t, v, map[plugin.Slot]int64{plugin.SlotBytes: test.counts[1]},
+			slices.Concat(test.counts, test.displs))
+		require.Len(t, l, 1)
+		require.Equal(t, "shunt_reduce_scatter_"+test.kernel+"_float32", l[0].Name, "%v", test)
+		require.Equal(t, test.grid, l[0].grid, "%v", test)
+	}
+	equal, err := e.Prepare(stdcontext.Background(), request(plugin.ReduceScatter, 2, 1), "direct")
+	require.NoError(t, err)
+	for bytes, grid := range map[int64]int64{8 * mib: fewBlocks, 8*mib + 4: maxBlocks} {
+		l := launchesOf(t, equal, map[plugin.Slot]int64{plugin.SlotBytes: bytes}, nil)
+		require.Len(t, l, 1)
+		require.Equal(t, grid, l[0].grid, "%d bytes", bytes)
+	}
+}

@@ -230,9 +230,9 @@ func (w writer) runEither(a algorithm, bytes plugin.Reg, send plugin.RefID, args
 	}
 	vector, none := w.Const(16), w.Const(0)
 	misses := w.Mod(w.Address(send), vector)
-	if a.collective == plugin.ReduceScatter && a.grid == half {
-		// A block begins where the one before it ends. That is every rank's matter; so all have all blocks, each of which
-		// moves less where it puts vectors together.
+	if a.collective == plugin.ReduceScatter && (a.grid == half || a.grid == few) {
+		// A rank's block begins where the one before it ends. That is every rank's matter; so all have all blocks of the
+		// grid, each of which moves less where it puts vectors together.
 		odd := w.Mod(bytes, vector)
 		w.If(odd, func() {
 			all := a

@@ -15,6 +15,8 @@ var costs = map[plugin.Collective][2]cost{
 	plugin.ReduceScatter: {{20, 274000}, {24, 110000}},
 	plugin.AllToAll:      {{20, 355000}, {24, 110000}},
 	plugin.AllGatherV:    {{36, 133000}, otherwise[1]}, // of 2 on H100; 4 were not measured
+
+	plugin.ReduceScatterV: {{27, 364000}, otherwise[1]}, // through 32 MiB and 1 GiB, one of the blocks having two thirds
 }
 
 // otherwise is the estimate of the rest, which are made of sends and receives.
