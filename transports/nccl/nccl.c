@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,12 +49,15 @@ const char *nl_path(const nl_table *table) {
   return dladdr((void *)table->GetVersion, &info) && info.dli_fname ? info.dli_fname : "";
 }
 
+/* One that does not block can be given up while it is made, but NCCL starts a thread for each of its calls, which
+ * takes 80 us. So that is the parent, and calls go to a child that blocks: splitting it off is an operation of the
+ * parent's. They share resources, and with these the flag that aborts. */
 struct nl_comm {
   const nl_table *nccl;
-  void *comm; /* null before it is made and after it is let go of */
+  void *parent, *comm; /* null before they are made and after they are let go of; NCCL's threads write them */
   pthread_mutex_t lock;
-  _Atomic int aborted;
-  int rank, world, max_ctas;
+  _Atomic int aborted, ready;
+  int splitting, rank, world, max_ctas;
   nl_id id;
 };
 
@@ -92,32 +94,51 @@ static shunt_status gone(shunt_native_report *report) {
   return SHUNT_ABORTED;
 }
 
+static nl_config configured(const nl_comm *c, int blocking) {
+  const int undefined = -2147483647 - 1; /* NCCL_CONFIG_UNDEF_INT */
+  nl_config config = {sizeof config, 0xcafebeef, 21800, blocking, undefined, undefined,
+                      c->max_ctas > 0 ? c->max_ctas : undefined, NULL, 1};
+  if (c->max_ctas > 0) config.min_ctas = 1;
+  return config;
+}
+
 shunt_status nl_begin(void *context, const int64_t *registers, const void *send, void *recv, void *stream,
                       shunt_native_report *report) {
   nl_comm *c = context;
   (void)registers, (void)send, (void)recv, (void)stream;
-  const int undefined = -2147483647 - 1; /* NCCL_CONFIG_UNDEF_INT */
-  nl_config config = {sizeof config, 0xcafebeef, 21800, 0, undefined, undefined,
-                      c->max_ctas > 0 ? c->max_ctas : undefined, NULL, undefined};
-  if (c->max_ctas > 0) config.min_ctas = 1;
+  nl_config config = configured(c, 0);
   pthread_mutex_lock(&c->lock);
-  int result = c->nccl->CommInitRankConfig(&c->comm, c->world, c->id, c->rank, &config);
-  shunt_status status = result && result != NL_IN_PROGRESS ? failed(c->nccl, c->comm, result, report) : SHUNT_OK;
+  int result = c->nccl->CommInitRankConfig(&c->parent, c->world, c->id, c->rank, &config);
+  shunt_status status = result && result != NL_IN_PROGRESS ? failed(c->nccl, c->parent, result, report) : SHUNT_OK;
   pthread_mutex_unlock(&c->lock);
   return status;
+}
+
+/* The parent is there: begin to split off the child, or it is there too. */
+static int go_on(nl_comm *c) {
+  if (c->splitting) {
+    c->ready = 1;
+    return 0;
+  }
+  c->splitting = 1;
+  nl_config config = configured(c, 1);
+  int result = c->nccl->CommSplit(c->parent, 0, c->rank, &c->comm, &config);
+  return result ? result : NL_IN_PROGRESS;
 }
 
 shunt_status nl_look(nl_comm *c, shunt_native_report *report) {
   if (c->aborted) return gone(report);
   if (pthread_mutex_trylock(&c->lock)) return SHUNT_PENDING; /* somebody calls NCCL, and is told */
   shunt_status status = SHUNT_PENDING;
-  int state = 0;
-  if (!c->comm) {
+  int state = 0, ready = c->ready;
+  void *comm = ready ? c->comm : c->parent;
+  if (!comm) {
     status = gone(report);
   } else {
-    int result = c->nccl->CommGetAsyncError(c->comm, &state);
+    int result = c->nccl->CommGetAsyncError(comm, &state);
     if (!result) result = state;
-    if (result != NL_IN_PROGRESS) status = result ? failed(c->nccl, c->comm, result, report) : SHUNT_OK;
+    if (!result && !ready) result = go_on(c);
+    if (result != NL_IN_PROGRESS) status = result ? failed(c->nccl, comm, result, report) : SHUNT_OK;
   }
   pthread_mutex_unlock(&c->lock);
   return status;
@@ -133,28 +154,36 @@ static int lock_soon(nl_comm *c) {
 
 void nl_abort(nl_comm *c) {
   c->aborted = 1;
-  /* Who is inside looks at aborted. But it may be the driver that holds it, because a queue is full
-   * of kernels that wait for a peer: those end by the abort alone. */
-  int locked = lock_soon(c);
+  /* The parent first, which nobody uses once both are ready: its flag is the child's, so that calls return and kernels
+   * end. Then whoever is inside leaves, but where it is the driver that holds it. */
+  int locked = !c->ready && lock_soon(c);
+  if (c->parent) c->nccl->CommAbort(c->parent);
+  c->parent = NULL;
+  if (!locked) locked = lock_soon(c);
   if (c->comm) c->nccl->CommAbort(c->comm);
   c->comm = NULL;
   if (locked) pthread_mutex_unlock(&c->lock);
 }
 
-void nl_destroy(nl_comm *c) {
-  pthread_mutex_lock(&c->lock);
-  void *comm = c->comm;
-  c->comm = NULL;
-  pthread_mutex_unlock(&c->lock);
+static void let_go(const nl_table *nccl, void *comm) {
   if (!comm) return;
-  int state = NL_IN_PROGRESS, result = c->nccl->CommFinalize(comm);
-  while ((!result || result == NL_IN_PROGRESS) && !(result = c->nccl->CommGetAsyncError(comm, &state)) &&
+  int state = NL_IN_PROGRESS, result = nccl->CommFinalize(comm);
+  while ((!result || result == NL_IN_PROGRESS) && !(result = nccl->CommGetAsyncError(comm, &state)) &&
          state == NL_IN_PROGRESS) {
     struct timespec moment = {0, 100000};
     nanosleep(&moment, NULL);
   }
-  if (result || state) c->nccl->CommAbort(comm);
-  else c->nccl->CommDestroy(comm);
+  if (result || state) nccl->CommAbort(comm);
+  else nccl->CommDestroy(comm);
+}
+
+void nl_destroy(nl_comm *c) {
+  pthread_mutex_lock(&c->lock);
+  void *parent = c->parent, *comm = c->comm;
+  c->parent = c->comm = NULL;
+  pthread_mutex_unlock(&c->lock);
+  let_go(c->nccl, comm);
+  let_go(c->nccl, parent);
 }
 
 void nl_free(nl_comm *c) {
@@ -251,9 +280,7 @@ static int exchange(const nl_table *n, const nl_call *k, void *comm, const int64
   int result = n->GroupStart(), end;
   for (int r = 0; r < k->world && !result; r++) {
     if (send_bytes[r]) result = n->Send(send + send_at[r], (size_t)send_bytes[r], INT8, r, comm, stream);
-    if (recv_bytes[r] && (!result || result == NL_IN_PROGRESS))
-      result = n->Recv(recv + recv_at[r], (size_t)recv_bytes[r], INT8, r, comm, stream);
-    if (result == NL_IN_PROGRESS) result = 0;
+    if (recv_bytes[r] && !result) result = n->Recv(recv + recv_at[r], (size_t)recv_bytes[r], INT8, r, comm, stream);
   }
   end = n->GroupEnd();
   return result ? result : end;
@@ -271,7 +298,6 @@ static int blocks(const nl_table *n, const nl_call *k, int op, void *comm, const
     else
       result = n->Reduce(send + at[r], r == rank ? recv : NULL, (size_t)(bytes[r] / k->element), k->dtype, op, r, comm,
                          stream);
-    if (result == NL_IN_PROGRESS) result = 0;
   }
   end = n->GroupEnd();
   return result ? result : end;
@@ -323,20 +349,10 @@ shunt_status nl_run(void *context, const int64_t *registers, const void *send, v
   nl_comm *c = k->comm;
   pthread_mutex_lock(&c->lock);
   shunt_status status = SHUNT_OK;
-  if (c->aborted || !c->comm) {
-    status = gone(report);
-  } else {
-    int result = issue(k, c, registers, send, recv, stream);
-    /* The first operation of its kind has NCCL connect to peers in a thread of its own. */
-    while (result == NL_IN_PROGRESS && !c->aborted) {
-      int state = 0;
-      sched_yield();
-      result = c->nccl->CommGetAsyncError(c->comm, &state);
-      if (!result) result = state;
-    }
-    if (result == NL_IN_PROGRESS) status = gone(report);
-    else if (result) status = failed(c->nccl, c->comm, result, report);
-  }
+  int result = 0;
+  if (!c->aborted && c->comm) result = issue(k, c, registers, send, recv, stream); /* connects to peers at first */
+  if (c->aborted || !c->comm) status = gone(report);
+  else if (result) status = failed(c->nccl, c->comm, result, report);
   pthread_mutex_unlock(&c->lock);
   return status;
 }

@@ -34,6 +34,7 @@ typedef struct {
   X(GetErrorString, const char *, (int))                                                                        \
   X(GetLastError, const char *, (void *))                                                                       \
   X(CommInitRankConfig, int, (void **, int, nl_id, int, nl_config *))                                           \
+  X(CommSplit, int, (void *, int, int, void **, nl_config *))                                                   \
   X(CommGetAsyncError, int, (void *, int *))                                                                    \
   X(CommFinalize, int, (void *))                                                                                \
   X(CommDestroy, int, (void *))                                                                                 \

@@ -65,9 +65,19 @@ const char *ncclGetLastError(comm c) { return go.words((uintptr_t)c); }
 
 int ncclCommInitRankConfig(comm *c, int world, fake_id id, int rank, const fake_config *config) {
   uint64_t made = 0;
-  if (config->magic != 0xcafebeef || config->size != sizeof *config || config->version != 21800 || config->blocking)
+  if (config->magic != 0xcafebeef || config->size != sizeof *config || config->version != 21800 || config->blocking ||
+      config->split_share != 1)
     return 5;
   int result = go.begin(id.bytes, rank, world, config->max_ctas, &made);
+  *c = (comm)(uintptr_t)made;
+  return result;
+}
+
+int ncclCommSplit(comm parent, int color, int key, comm *c, const fake_config *config) {
+  uint64_t made = 0;
+  if (config->magic != 0xcafebeef || config->size != sizeof *config || config->blocking != 1 || color || key < 0)
+    return 5;
+  int result = go.split((uintptr_t)parent, &made);
   *c = (comm)(uintptr_t)made;
   return result;
 }

@@ -13,6 +13,7 @@ package nccltest
 
 int goName(char *);
 int goBegin(char *, int, int, int, uint64_t *);
+int goSplit(uint64_t, uint64_t *);
 int goState(uint64_t);
 int goEnd(uint64_t, int);
 int goScalar(uint64_t, uint64_t, int);
@@ -26,8 +27,8 @@ static const char *install(const char *path) {
   if (!library) return dlerror();
   void (*to)(const fake_hooks *) = (void (*)(const fake_hooks *))dlsym(library, "nccltest_install");
   if (!to) return dlerror();
-  fake_hooks hooks = {goName, (int (*)(const char *, int, int, int, uint64_t *))goBegin, goState, goEnd, goScalar,
-                      (int (*)(const fake_op *, int))goRun, (const char *(*)(uint64_t))goWords,
+  fake_hooks hooks = {goName, (int (*)(const char *, int, int, int, uint64_t *))goBegin, goSplit, goState, goEnd,
+                      goScalar, (int (*)(const fake_op *, int))goRun, (const char *(*)(uint64_t))goWords,
                       goKnow, goForget};
   to(&hooks);
   return NULL;
@@ -153,13 +154,17 @@ type communicator struct {
 	module   cuda.Module
 	function cuda.Function
 	stopped  chan struct{}
+	stop     func()  // closes stopped
 	apart    *member // nil: all ranks are of this process
 	number   int     // of collectives that have run
 
 	// Under machine's lock.
-	scalars []float64
-	batches []batch
-	known   map[uint64]*registered // by handle
+	handles   int    // of the parent and, once it is split off, of the child, which share everything
+	child     uint64 // that operations go to
+	splitting bool
+	scalars   []float64
+	batches   []batch
+	known     map[uint64]*registered // by handle
 }
 
 // batch is the calls of one group, and which of their memory was registered, by operation.
@@ -210,6 +215,7 @@ func goBegin(id *C.char, rank, size, _ C.int, comm *C.uint64_t) C.int {
 	}
 	c := &communicator{world: w, rank: int(rank), driver: cudatest.Current(), stopped: make(chan struct{}),
 		known: map[uint64]*registered{}}
+	c.handles, c.stop = 1, sync.OnceFunc(func() { close(c.stopped) })
 	if c.driver == nil {
 		return 1 // no device is current on this thread
 	}
@@ -233,6 +239,24 @@ func goBegin(id *C.char, rank, size, _ C.int, comm *C.uint64_t) C.int {
 	return 7
 }
 
+//export goSplit
+func goSplit(parent C.uint64_t, comm *C.uint64_t) C.int {
+	if state := goState(parent); state != 0 {
+		return state
+	}
+	machine.Lock()
+	defer machine.Unlock()
+	c := machine.comms[uint64(parent)]
+	if c.child != 0 {
+		violate("rank %d: split twice", c.rank)
+	}
+	machine.next++
+	machine.comms[machine.next] = c
+	c.handles, c.child, c.splitting = 2, machine.next, true
+	*comm = C.uint64_t(machine.next)
+	return 7
+}
+
 //export goState
 func goState(comm C.uint64_t) C.int {
 	c := lookup(comm)
@@ -241,6 +265,10 @@ func goState(comm C.uint64_t) C.int {
 	}
 	machine.Lock()
 	defer machine.Unlock()
+	if c.splitting {
+		c.splitting = false
+		return 7
+	}
 	if machine.result != 0 && machine.broken == c.rank {
 		return C.int(machine.result)
 	}
@@ -268,13 +296,20 @@ func goEnd(comm C.uint64_t, abort C.int) C.int {
 	if c == nil {
 		return 4
 	}
-	close(c.stopped)
 	machine.Lock()
 	delete(machine.comms, uint64(comm))
+	c.handles--
+	last := c.handles == 0
 	if abort == 0 && len(c.known) > 0 {
 		violate("rank %d: %d registrations are left when the communicator is destroyed", c.rank, len(c.known))
 	}
 	machine.Unlock()
+	if abort != 0 || last {
+		c.stop()
+	}
+	if !last {
+		return 0
+	}
 	if errors.Join(c.driver.UnloadModule(c.ctx, c.module), c.driver.Release(0)) != nil {
 		return 1
 	}
@@ -302,6 +337,9 @@ func goRun(ops *C.fake_op, count C.int) C.int {
 	}
 	called := batch{list, c.uses(list)}
 	machine.Lock()
+	if uint64(list[0].comm) != c.child {
+		violate("rank %d: an operation on the parent", c.rank)
+	}
 	c.batches = append(c.batches, called)
 	number := uint64(len(c.batches) - 1)
 	machine.Unlock()
