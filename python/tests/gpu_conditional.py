@@ -312,7 +312,7 @@ def apart(comm, gpu, kind):
 
 
 def flat(comm, gpu, kind):
-    """Memory after many graphs and communicators is what it was."""
+    """Memory after many graphs and communicators is what it was: all of the GPU's, so nothing else may run there."""
     used = []
     for round in range(8):
         outlives(comm, gpu, kind, 4 * MIB)

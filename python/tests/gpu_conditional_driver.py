@@ -204,40 +204,7 @@ def kernels(gpu):
                   lambda a=attributes: launch(gpu.stream, *a), counted)
 
 
-def recognized(gpu):
-    """Whether anything tells a body from another graph, while it is being captured."""
-
-    def ask(graph):
-        said, out, count = {}, ctypes.c_void_p(), ctypes.c_size_t()
-        said["clone"] = result_of("cuGraphClone", ctypes.byref(out), graph) or "ok"
-        said["nodes"] = result_of("cuGraphGetNodes", graph, None, ctypes.byref(count)) or f"{count.value}"
-        number = ctypes.c_uint()
-        said["id"] = result_of("cuGraphGetId", graph, ctypes.byref(number)) or f"{number.value}"
-        handle = ctypes.c_uint64()
-        said["handle"] = result_of("cuGraphConditionalHandleCreate", ctypes.byref(handle), graph, gpu.context,
-                                   ctypes.c_uint(0), ctypes.c_uint(0)) or "ok"
-        nothing, node = _CALLBACK(lambda _: None), ctypes.c_void_p()
-        params = (ctypes.c_void_p * 2)(ctypes.cast(nothing, ctypes.c_void_p).value, None)
-        said["host node"] = result_of("cuGraphAddHostNode", ctypes.byref(node), graph, None, zero, params) or "ok"
-        said["instantiate"] = result_of("cuGraphInstantiateWithFlags", ctypes.byref(out), graph,
-                                        ctypes.c_ulonglong(0)) or "ok"
-        return ", ".join(f"{k} {v}" for k, v in said.items())
-
-    def enqueue():
-        say("the graph of a capture:", ask(gpu.captured_into(gpu.stream)[0]))
-        handle, graphs = gpu.add_conditional(IF)
-
-        def body(stream):
-            say("a body under capture:", ask(gpu.captured_into(stream)[0]))
-            gpu.set_condition(stream, handle, 1)
-
-        gpu.capture_body(graphs[0], body)
-        say("a body after its capture:", ask(graphs[0]))
-
-    gpu.capture(enqueue)
-
-
-PROBES = {f.__name__: f for f in (nodes, peers, kernels, objects, recognized)}
+PROBES = {f.__name__: f for f in (nodes, peers, kernels, objects)}
 
 
 def main():
