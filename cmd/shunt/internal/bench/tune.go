@@ -236,6 +236,24 @@ func (r *rank) openAlgorithms(ctx context.Context, options host.Options) (_ *alg
 	return a, nil
 }
 
+// ofMessages returns the clause that is to hold for a group of messages too: between GPUs it is an all_to_all_v, whose
+// algorithms may have other names.
+func ofMessages(comm *host.Communicator, f *forced) string {
+	if find(f.collective).collective != plugin.Send {
+		return ""
+	}
+	transport, _, _ := strings.Cut(f.name, "/")
+	e, err := comm.Explain(plugin.AllToAllV, plugin.Uint8, 0, 0)
+	serves := strings.HasPrefix(e.Chosen, transport+"/")
+	for _, other := range e.Fallback {
+		serves = serves || strings.HasPrefix(other.Name, transport+"/")
+	}
+	if err != nil || !serves {
+		return ""
+	}
+	return ";" + plugin.AllToAllV.String() + "=" + transport
+}
+
 func (a *algorithms) open(ctx context.Context, r *rank, options host.Options, f forced, symmetric bool) error {
 	if slices.ContainsFunc(a.forced, func(other forced) bool {
 		return other.collective == f.collective &&
@@ -243,7 +261,7 @@ func (a *algorithms) open(ctx context.Context, r *rank, options host.Options, f 
 	}) {
 		return nil
 	}
-	options.Algo = find(f.collective).collective.String() + "=" + f.name
+	options.Algo = find(f.collective).collective.String() + "=" + f.name + ofMessages(r.comm, &f)
 	comm, err := r.another(ctx, options)
 	if err != nil {
 		return fmt.Errorf("a communicator for %s of %s: %w", f.name, f.collective, err)
