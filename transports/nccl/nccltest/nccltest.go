@@ -239,24 +239,6 @@ func goBegin(id *C.char, rank, size, _ C.int, comm *C.uint64_t) C.int {
 	return 7
 }
 
-//export goSplit
-func goSplit(parent C.uint64_t, comm *C.uint64_t) C.int {
-	if state := goState(parent); state != 0 {
-		return state
-	}
-	machine.Lock()
-	defer machine.Unlock()
-	c := machine.comms[uint64(parent)]
-	if c.child != 0 {
-		violate("rank %d: split twice", c.rank)
-	}
-	machine.next++
-	machine.comms[machine.next] = c
-	c.handles, c.child, c.splitting = 2, machine.next, true
-	*comm = C.uint64_t(machine.next)
-	return 7
-}
-
 //export goState
 func goState(comm C.uint64_t) C.int {
 	c := lookup(comm)
