@@ -283,6 +283,17 @@ func (s *Share) find(conn *net.UnixConn, tag string, lack bool) (result outcome,
 // fetch gets the descriptors that a rank of this host has published under a
 // tag, and makes sure that there are as many as it said.
 func (s *Share) fetch(ctx context.Context, rank int, tag string, wanted int) ([]int, error) {
+	for {
+		began := time.Now()
+		fds, err := s.fetchOnce(ctx, rank, tag, wanted)
+		// Who was stopped meanwhile was dropped by a server that lives.
+		if plugin.CodeOf(err) != plugin.PeerDied || ctx.Err() != nil || time.Since(began) < serveTime {
+			return fds, err
+		}
+	}
+}
+
+func (s *Share) fetchOnce(ctx context.Context, rank int, tag string, wanted int) ([]int, error) {
 	conn, err := dial(ctx, s.peers[rank].socket)
 	if err != nil {
 		return nil, late(ctx, err, false)
@@ -291,6 +302,9 @@ func (s *Share) fetch(ctx context.Context, rank int, tag string, wanted int) ([]
 	// Reads and writes end with the context: at its deadline, or when a rank dies.
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
+	if s.beforeRequest != nil {
+		s.beforeRequest(conn)
+	}
 	fds, asked, err := s.request(conn, tag)
 	if err != nil {
 		return nil, late(ctx, err, asked)

@@ -38,6 +38,7 @@ type Share struct {
 
 	// Tests watch the order of things through these; nil otherwise.
 	beforeFetch, afterFetch func(tag string)
+	beforeRequest           func(*net.UnixConn)
 }
 
 // published holds the descriptors that peers may fetch under a tag.

@@ -340,6 +340,39 @@ func TestTooManyOpenFilesIsNamed(t *testing.T) {
 	}))
 }
 
+// A rank that is stopped between connecting and asking, as by SIGSTOP, finds its connection closed when it goes on: the
+// peer's server waits for nobody that long. It asks again, as the peer lives.
+func TestWhoAsksTooLateAsksAgain(t *testing.T) {
+	all := shares(t, 2)
+	mine := [][]plugin.Region{ownRegions(t, 0, 1), ownRegions(t, 1, 2)}
+	requests := 0
+	all[0].beforeRequest = func(conn *net.UnixConn) {
+		if requests++; requests > 1 {
+			return
+		}
+		raw, err := conn.SyscallConn()
+		if err == nil {
+			err = raw.Control(func(fd uintptr) {
+				_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}, -1)
+			})
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	noErrors(t, each(2, func(rank int) error {
+		got, err := all[rank].Exchange(t.Context(), "regions", mine[rank])
+		defer CloseAll(got)
+		if err != nil {
+			return err
+		}
+		return check(got, []int{1, 2})
+	}))
+	if requests != 2 {
+		t.Errorf("%d requests, want one that came too late and another", requests)
+	}
+}
+
 // What no peer maps is not exchanged, whoever says so.
 func TestLocalRegionsAreNotShared(t *testing.T) {
 	mine := ownRegions(t, 0, 1)
