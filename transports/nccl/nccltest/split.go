@@ -3,7 +3,8 @@ package nccltest
 // #include <stdint.h>
 import "C"
 
-// goSplit makes the child that operations go to: another name of its parent, whose resources and flag of abort it shares.
+// goSplit makes the child that operations go to: another name of its parent, whose resources and flag of abort it
+// shares.
 //
 //export goSplit
 func goSplit(parent C.uint64_t, comm *C.uint64_t) C.int {
