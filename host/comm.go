@@ -57,6 +57,7 @@ type arguments struct {
 	symmetric *buffers.Range // that the receive memory of the call lies in; nil: none
 	arrays    []int64
 	exec      executor.Arguments
+	program   plans.Program // of a call that is not the latest one again
 }
 
 // Rank returns this process's number within the communicator.
@@ -132,7 +133,7 @@ func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, erro
 		return ended, c.observer.Failed(diagnosis.Numbered(op.Collective, c.ledger.Collectives+1))
 	}
 	a := &c.scratch
-	program, known, err := c.again(op)
+	known, err := c.again(op)
 	if err != nil {
 		return ended, c.ledger.Reject(op.Collective, err)
 	}
@@ -158,12 +159,14 @@ func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, erro
 		a.call.Identify(c.World())
 	}
 	c.ledger.Next(&a.call, c.World())
+	program := &c.latest.program
 	if !known {
-		if program, err = c.programs(&a.call); err != nil {
+		if a.program, err = c.programs(&a.call); err != nil {
 			c.ledger.Publish(&a.call) // which all ranks count
 			c.engine.NoteCall()
 			return ended, err
 		}
+		program = &a.program
 	}
 	if c.compares && !op.Collective.PointToPoint() {
 		if err := c.plans.Compare(c.job.Context, c.ledger.Collectives, &a.call); err != nil {

@@ -42,7 +42,7 @@ func streamOf(s Stream) cuda.Stream {
 }
 
 // run enqueues one operation that was checked and inspected. The caller is admitted.
-func (d *device) run(call *call.Call, r *buffers.Range, program plans.Program, a *executor.Arguments,
+func (d *device) run(call *call.Call, r *buffers.Range, program *plans.Program, a *executor.Arguments,
 	stream cuda.Stream) error {
 	c := d.comm
 	registry := c.endpoints.Buffers

@@ -71,7 +71,7 @@ func (d *device) runGroup(operations []Operation, calls []call.Call) error {
 			return err
 		}
 		a := executor.Arguments{Send: call.Send, Recv: call.Recv, Slots: call.Slots, Arrays: call.Arrays}
-		if err := d.run(call, nil, program, &a, stream); err != nil {
+		if err := d.run(call, nil, &program, &a, stream); err != nil {
 			return err
 		}
 	}
@@ -103,7 +103,7 @@ func (d *device) runRounds(first *call.Call, stream cuda.Stream) error {
 	}
 	c.ledger.Publish(first)
 	c.engine.Announce()
-	if err := c.endpoints.MakeDeferred(c.job.Context, p, d.rounds.Partners()); err != nil {
+	if err := c.endpoints.MakeDeferred(c.job.Context, &p, d.rounds.Partners()); err != nil {
 		return d.explain("group", err, stream)
 	}
 	d.Flights.Begin(c.ledger.Number, c.ledger.Collectives, first, p.Kernels.Title())

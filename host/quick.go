@@ -99,28 +99,25 @@ type latest struct {
 
 // again fills the scratch for an operation that is the latest one once more: only the addresses are checked then. It is
 // not known where the operation is another one, and the scratch is free to be filled.
-func (c *Communicator) again(op *Operation) (p plans.Program, known bool, err error) {
+func (c *Communicator) again(op *Operation) (known bool, err error) {
 	l := &c.latest
 	if !l.valid || l.count != op.Count || l.collective != op.Collective || l.root != op.Root || l.dtype != op.DType ||
 		l.op != op.Op || l.scalar != op.Scalar || op.DeviceCounts.SendCounts != nil {
 		l.valid = false
-		return plans.Program{}, false, nil
+		return false, nil
 	}
 	call := &c.scratch.call
-	if err := c.checker.Readdress(call, op.Send, op.Recv, call.Slots[plugin.SlotBytes]); err != nil {
-		return plans.Program{}, true, err
-	}
-	return l.program, true, nil
+	return true, c.checker.Readdress(call, op.Send, op.Recv, call.Slots[plugin.SlotBytes])
 }
 
 // repeat notes an operation that has been run the long way; known says that again knew it.
-func (c *Communicator) repeat(op *Operation, call *call.Call, program plans.Program, known bool) {
+func (c *Communicator) repeat(op *Operation, call *call.Call, program *plans.Program, known bool) {
 	switch op.Collective {
 	case plugin.AllReduce, plugin.Reduce, plugin.AllGather, plugin.ReduceScatter, plugin.AllToAll, plugin.Gather,
 		plugin.Scatter, plugin.Broadcast, plugin.Send, plugin.Recv, plugin.Barrier:
 		// Lengths follow from the count alone.
 		if !known {
-			c.latest = latest{shape{op.Collective, op.DType, op.Root, op.Count}, op.Op, op.Scalar, program, true}
+			c.latest = latest{shape{op.Collective, op.DType, op.Root, op.Count}, op.Op, op.Scalar, *program, true}
 		}
 	}
 	switch op.Collective {

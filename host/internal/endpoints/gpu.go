@@ -101,7 +101,7 @@ func (s *Set) probe(ctx context.Context, id uint64) error {
 
 // MakeDeferred makes what a plan needs of the regions that its endpoint has deferred, on this rank and on the peers
 // that take part; nil are all ranks. It waits for peers' processes, but for none of their calls. One caller at a time.
-func (s *Set) MakeDeferred(ctx context.Context, program plans.Program, peers []int) error {
+func (s *Set) MakeDeferred(ctx context.Context, program *plans.Program, peers []int) error {
 	if len(program.Deferred) == 0 {
 		return nil
 	}
