@@ -30,7 +30,10 @@ func Registrations() (calls int, known map[int][][2]uint64) {
 	machine.Lock()
 	defer machine.Unlock()
 	known = map[int][][2]uint64{}
-	for _, c := range machine.comms {
+	for id, c := range machine.comms {
+		if c.child != 0 && c.child != id { // the parent, which is the same
+			continue
+		}
 		for _, r := range c.known {
 			known[c.rank] = append(known[c.rank], [2]uint64{r.at, r.bytes})
 		}
