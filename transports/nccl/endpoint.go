@@ -144,9 +144,19 @@ func (e *endpoint) join(ctx context.Context, id []byte) error {
 		C.nl_free(comm)
 		return plugin.Errorf(plugin.Aborted, "nccl: the communicator was aborted")
 	}
-	if err := e.native(C.nl_begin_function(), uintptr(unsafe.Pointer(comm))); err != nil {
-		return plugin.Errorf(plugin.CodeOf(err), "nccl: making a communicator: %w", err)
+	for _, begin := range []unsafe.Pointer{C.nl_begin_function(), C.nl_split_function()} {
+		if err := e.native(begin, uintptr(unsafe.Pointer(comm))); err != nil {
+			return plugin.Errorf(plugin.CodeOf(err), "nccl: making a communicator: %w", err)
+		}
+		if err := e.await(ctx, comm); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+// await waits until what was begun to be made is ready.
+func (e *endpoint) await(ctx context.Context, comm *C.nl_comm) error {
 	ticker := time.NewTicker(pollEvery)
 	defer ticker.Stop()
 	for {
@@ -170,6 +180,13 @@ func (e *endpoint) join(ctx context.Context, id []byte) error {
 // native calls a native function with the device's context current.
 func (e *endpoint) native(function unsafe.Pointer, argument uintptr) error {
 	return e.submit(make([]byte, 8), cuda.Work{Handle: uint64(uintptr(function)), Bytes: uint64(argument)})
+}
+
+// always calls a native function that has to run, even where the driver returns errors for everything.
+func (e *endpoint) always(function unsafe.Pointer, comm *C.nl_comm, direct func()) {
+	if e.native(function, uintptr(unsafe.Pointer(comm))) != nil {
+		direct()
+	}
 }
 
 // submit calls a native function with registers, and with the endpoint's stream.
@@ -226,7 +243,9 @@ func (e *endpoint) Abort(string) {
 	}
 	e.aborted = true
 	if comm := e.comm; comm != nil {
-		e.ending.Go(func() { C.nl_abort(comm) })
+		e.ending.Go(func() {
+			e.always(C.nl_abort_function(), comm, func() { C.nl_abort(unsafe.Pointer(comm), nil, nil, nil, nil, nil) })
+		})
 	}
 }
 
@@ -287,7 +306,7 @@ func (e *endpoint) release(memory func() error) error {
 	e.mu.Unlock()
 	var err error
 	if comm != nil {
-		C.nl_destroy(comm)
+		e.always(C.nl_destroy_function(), comm, func() { C.nl_destroy(unsafe.Pointer(comm), nil, nil, nil, nil, nil) })
 		C.nl_free(comm)
 	}
 	for _, call := range e.calls {

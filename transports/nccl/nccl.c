@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -114,16 +115,22 @@ shunt_status nl_begin(void *context, const int64_t *registers, const void *send,
   return status;
 }
 
-/* The parent is there: begin to split off the child, or it is there too. */
-static int go_on(nl_comm *c) {
-  if (c->splitting) {
-    c->ready = 1;
-    return 0;
-  }
-  c->splitting = 1;
+shunt_status nl_split(void *context, const int64_t *registers, const void *send, void *recv, void *stream,
+                      shunt_native_report *report) {
+  nl_comm *c = context;
+  (void)registers, (void)send, (void)recv, (void)stream;
   nl_config config = configured(c, 1);
-  int result = c->nccl->CommSplit(c->parent, 0, c->rank, &c->comm, &config);
-  return result ? result : NL_IN_PROGRESS;
+  pthread_mutex_lock(&c->lock);
+  shunt_status status = SHUNT_OK;
+  if (c->aborted || !c->parent) {
+    status = gone(report);
+  } else {
+    int result = c->nccl->CommSplit(c->parent, 0, c->rank, &c->comm, &config);
+    if (result && result != NL_IN_PROGRESS) status = failed(c->nccl, c->parent, result, report);
+    c->splitting = 1;
+  }
+  pthread_mutex_unlock(&c->lock);
+  return status;
 }
 
 shunt_status nl_look(nl_comm *c, shunt_native_report *report) {
@@ -137,7 +144,7 @@ shunt_status nl_look(nl_comm *c, shunt_native_report *report) {
   } else {
     int result = c->nccl->CommGetAsyncError(comm, &state);
     if (!result) result = state;
-    if (!result && !ready) result = go_on(c);
+    if (!result && c->splitting) c->ready = 1;
     if (result != NL_IN_PROGRESS) status = result ? failed(c->nccl, comm, result, report) : SHUNT_OK;
   }
   pthread_mutex_unlock(&c->lock);
@@ -152,22 +159,39 @@ static int lock_soon(nl_comm *c) {
   return !pthread_mutex_timedlock(&c->lock, &until);
 }
 
-void nl_abort(nl_comm *c) {
-  c->aborted = 1;
-  /* The parent first, which nobody uses once both are ready: its flag is the child's, so that calls return and kernels
-   * end. Then whoever is inside leaves, but where it is the driver that holds it. */
-  int locked = !c->ready && lock_soon(c);
-  if (c->parent) c->nccl->CommAbort(c->parent);
-  c->parent = NULL;
-  if (!locked) locked = lock_soon(c);
-  if (c->comm) c->nccl->CommAbort(c->comm);
-  c->comm = NULL;
-  if (locked) pthread_mutex_unlock(&c->lock);
+/* NCCL lets this variable decide about splitShare: then the child has a flag of its own. */
+static int apart(void) {
+  const char *share = getenv("NCCL_COMM_SPLIT_SHARE_RESOURCES");
+  return share && *share && strtoll(share, NULL, 0) != 1;
 }
 
-static void let_go(const nl_table *nccl, void *comm) {
+/* Take a communicator out of its place; null: somebody else has. */
+static void *take(void **place) { return __atomic_exchange_n(place, NULL, __ATOMIC_ACQ_REL); }
+
+static void abort_one(const nl_comm *c, void *comm) {
+  if (comm) c->nccl->CommAbort(comm);
+}
+
+shunt_status nl_abort(void *context, const int64_t *registers, const void *send, void *recv, void *stream,
+                      shunt_native_report *report) {
+  nl_comm *c = context;
+  (void)registers, (void)send, (void)recv, (void)stream, (void)report;
+  c->aborted = 1;
+  /* The parent first, which nobody uses once both are ready: its flag is the child's, so that calls return and kernels
+   * end. Then whoever is inside leaves, unless the driver holds it, behind somebody else's kernels: NCCL would free
+   * the child under it, so that is left to nl_destroy. */
+  int locked = !c->ready && lock_soon(c);
+  abort_one(c, take(&c->parent));
+  if (!locked) locked = lock_soon(c);
+  if (locked || apart()) abort_one(c, take(&c->comm));
+  if (locked) pthread_mutex_unlock(&c->lock);
+  return SHUNT_OK;
+}
+
+static void let_go(const nl_comm *c, void *comm) {
   if (!comm) return;
-  int state = NL_IN_PROGRESS, result = nccl->CommFinalize(comm);
+  const nl_table *nccl = c->nccl;
+  int state = NL_IN_PROGRESS, result = c->aborted ? -1 : nccl->CommFinalize(comm);
   while ((!result || result == NL_IN_PROGRESS) && !(result = nccl->CommGetAsyncError(comm, &state)) &&
          state == NL_IN_PROGRESS) {
     struct timespec moment = {0, 100000};
@@ -177,13 +201,16 @@ static void let_go(const nl_table *nccl, void *comm) {
   else nccl->CommDestroy(comm);
 }
 
-void nl_destroy(nl_comm *c) {
+shunt_status nl_destroy(void *context, const int64_t *registers, const void *send, void *recv, void *stream,
+                        shunt_native_report *report) {
+  nl_comm *c = context;
+  (void)registers, (void)send, (void)recv, (void)stream, (void)report;
   pthread_mutex_lock(&c->lock);
-  void *parent = c->parent, *comm = c->comm;
-  c->parent = c->comm = NULL;
+  void *parent = take(&c->parent), *comm = take(&c->comm);
   pthread_mutex_unlock(&c->lock);
-  let_go(c->nccl, comm);
-  let_go(c->nccl, parent);
+  let_go(c, comm);
+  let_go(c, parent);
+  return SHUNT_OK;
 }
 
 void nl_free(nl_comm *c) {
@@ -280,7 +307,9 @@ static int exchange(const nl_table *n, const nl_call *k, void *comm, const int64
   int result = n->GroupStart(), end;
   for (int r = 0; r < k->world && !result; r++) {
     if (send_bytes[r]) result = n->Send(send + send_at[r], (size_t)send_bytes[r], INT8, r, comm, stream);
-    if (recv_bytes[r] && !result) result = n->Recv(recv + recv_at[r], (size_t)recv_bytes[r], INT8, r, comm, stream);
+    if (recv_bytes[r] && (!result || result == NL_IN_PROGRESS))
+      result = n->Recv(recv + recv_at[r], (size_t)recv_bytes[r], INT8, r, comm, stream);
+    if (result == NL_IN_PROGRESS) result = 0;
   }
   end = n->GroupEnd();
   return result ? result : end;
@@ -298,6 +327,7 @@ static int blocks(const nl_table *n, const nl_call *k, int op, void *comm, const
     else
       result = n->Reduce(send + at[r], r == rank ? recv : NULL, (size_t)(bytes[r] / k->element), k->dtype, op, r, comm,
                          stream);
+    if (result == NL_IN_PROGRESS) result = 0;
   }
   end = n->GroupEnd();
   return result ? result : end;
@@ -351,6 +381,13 @@ shunt_status nl_run(void *context, const int64_t *registers, const void *send, v
   shunt_status status = SHUNT_OK;
   int result = 0;
   if (!c->aborted && c->comm) result = issue(k, c, registers, send, recv, stream); /* connects to peers at first */
+  /* Only where NCCL_COMM_BLOCKING=0 has no communicator block. */
+  while (result == NL_IN_PROGRESS && !c->aborted && c->comm) {
+    int state = 0;
+    sched_yield();
+    result = c->nccl->CommGetAsyncError(c->comm, &state);
+    if (!result) result = state;
+  }
   if (c->aborted || !c->comm) status = gone(report);
   else if (result) status = failed(c->nccl, c->comm, result, report);
   pthread_mutex_unlock(&c->lock);

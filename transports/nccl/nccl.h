@@ -78,22 +78,28 @@ shunt_status nl_unique_id(const nl_table *table, nl_id *id, shunt_native_report 
 /* A communicator of NCCL. */
 typedef struct nl_comm nl_comm;
 
-/* Begin to make a communicator on the current device, as a native function: context is the
- * nl_comm. NCCL goes on in a thread of its own; nl_look tells when it is ready. */
+/* Begin to make a communicator on the current device, and then what operations go to, as native functions: context is
+ * the nl_comm. NCCL goes on in a thread of its own; nl_look tells when each is ready. */
 nl_comm *nl_new(const nl_table *table, const void *id, int rank, int world, int max_ctas);
 shunt_status nl_begin(void *context, const int64_t *registers, const void *send, void *recv, void *stream,
                       shunt_native_report *report);
+shunt_status nl_split(void *context, const int64_t *registers, const void *send, void *recv, void *stream,
+                      shunt_native_report *report);
 
-/* SHUNT_OK if the communicator is ready and nothing has failed, SHUNT_PENDING while it is
+/* SHUNT_OK if what was begun is ready and nothing has failed, SHUNT_PENDING while it is
  * being made, else the failure. */
 shunt_status nl_look(nl_comm *comm, shunt_native_report *report);
 
-/* Make calls of NCCL with the communicator return, and end its kernels. Blocks. */
-void nl_abort(nl_comm *comm);
+/* Make calls of NCCL with the communicator return, and end its kernels, as a native function. Blocks. May be repeated,
+ * and so may nl_destroy. Both need the device's context: where a thread has none, NCCL makes one on device 0 behind
+ * them, which holds hundreds of MB there as long as the process lives. */
+shunt_status nl_abort(void *context, const int64_t *registers, const void *send, void *recv, void *stream,
+                      shunt_native_report *report);
 
-/* Let go of a communicator in which nothing runs any more. Blocks as long as a graph lives that has captured
- * something of it. What came before nl_abort is let go of already. */
-void nl_destroy(nl_comm *comm);
+/* Let go of a communicator in which nothing runs any more, as a native function. Blocks as long as a graph lives that
+ * has captured something of it. What came before nl_abort is let go of already. */
+shunt_status nl_destroy(void *context, const int64_t *registers, const void *send, void *recv, void *stream,
+                        shunt_native_report *report);
 void nl_free(nl_comm *comm);
 
 /* Word is 8 bytes of device memory for barriers. */
@@ -125,6 +131,9 @@ static inline int nl_registers(const nl_table *table) { return table->CommRegist
 
 /* The native functions, as Go cannot take their addresses. */
 static inline void *nl_begin_function(void) { return (void *)nl_begin; }
+static inline void *nl_split_function(void) { return (void *)nl_split; }
+static inline void *nl_abort_function(void) { return (void *)nl_abort; }
+static inline void *nl_destroy_function(void) { return (void *)nl_destroy; }
 static inline void *nl_run_function(void) { return (void *)nl_run; }
 static inline void *nl_register_function(void) { return (void *)nl_register; }
 static inline void *nl_deregister_function(void) { return (void *)nl_deregister; }

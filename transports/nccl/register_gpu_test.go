@@ -30,8 +30,18 @@ func TestRegistrationOnAGPU(t *testing.T) {
 	registerAlone(t, driver, nccl.Transport{})
 }
 
-// The same with NCCL's stand-in, on a GPU in memory.
+// The same with NCCL's stand-in, on a GPU in memory, also where NCCL's environment has no communicator block.
 func TestRegistrationAlone(t *testing.T) {
+	for _, blocking := range []string{"", "0"} {
+		t.Run("NCCL_COMM_BLOCKING="+blocking, func(t *testing.T) {
+			t.Setenv("NCCL_COMM_BLOCKING", blocking)
+			registerOnStandIn(t)
+		})
+	}
+}
+
+func registerOnStandIn(t *testing.T) {
+	t.Helper()
 	path, err := nccltest.Build(t.TempDir())
 	require.NoError(t, err)
 	require.NoError(t, nccltest.Install(path))

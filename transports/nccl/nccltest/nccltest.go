@@ -159,12 +159,12 @@ type communicator struct {
 	number   int     // of collectives that have run
 
 	// Under machine's lock.
-	handles   int    // of the parent and, once it is split off, of the child, which share everything
-	child     uint64 // that operations go to
-	splitting bool
-	scalars   []float64
-	batches   []batch
-	known     map[uint64]*registered // by handle
+	handles int    // of the parent and, once it is split off, of the child, which share everything
+	child   uint64 // that operations go to
+	busy    bool   // the next look finds it in progress
+	scalars []float64
+	batches []batch
+	known   map[uint64]*registered // by handle
 }
 
 // batch is the calls of one group, and which of their memory was registered, by operation.
@@ -247,8 +247,8 @@ func goState(comm C.uint64_t) C.int {
 	}
 	machine.Lock()
 	defer machine.Unlock()
-	if c.splitting {
-		c.splitting = false
+	if c.busy {
+		c.busy = false
 		return 7
 	}
 	if machine.result != 0 && machine.broken == c.rank {
@@ -279,6 +279,7 @@ func goEnd(comm C.uint64_t, abort C.int) C.int {
 		return 4
 	}
 	machine.Lock()
+	c.current("destroyed or aborted")
 	delete(machine.comms, uint64(comm))
 	c.handles--
 	last := c.handles == 0
@@ -329,6 +330,12 @@ func goRun(ops *C.fake_op, count C.int) C.int {
 	*(*[2]uint64)(unsafe.Pointer(&l.Params[0])) = [2]uint64{uint64(list[0].comm), number}
 	if _, err := c.driver.LaunchKernels(c.ctx, cuda.Stream(list[0].stream), []cuda.Launch{l}); err != nil {
 		return 1
+	}
+	if os.Getenv("NCCL_COMM_BLOCKING") == "0" { // then all communicators go on by themselves
+		machine.Lock()
+		c.busy = true
+		machine.Unlock()
+		return 7
 	}
 	return 0
 }

@@ -3,6 +3,8 @@ package nccltest
 // #include <stdint.h>
 import "C"
 
+import "github.com/shunt-ccl/shunt/cuda/cudatest"
+
 // goSplit makes the child that operations go to: another name of its parent, whose resources and flag of abort it
 // shares.
 //
@@ -19,7 +21,17 @@ func goSplit(parent C.uint64_t, comm *C.uint64_t) C.int {
 	}
 	machine.next++
 	machine.comms[machine.next] = c
-	c.handles, c.child, c.splitting = 2, machine.next, true
+	c.current("split")
+	c.handles, c.child, c.busy = 2, machine.next, true
 	*comm = C.uint64_t(machine.next)
 	return 7
+}
+
+// current notes a violation unless the device's context is current on the calling thread. Where none is, the runtime
+// in NCCL takes device 0 for the thread's, sets it again before it returns, and so makes a context there. machine's
+// lock is held.
+func (c *communicator) current(when string) {
+	if cudatest.Current() != c.driver {
+		violate("rank %d: no context is current on the thread when its communicator is %s", c.rank, when)
+	}
 }
