@@ -109,8 +109,13 @@ shunt_status nl_begin(void *context, const int64_t *registers, const void *send,
   (void)registers, (void)send, (void)recv, (void)stream;
   nl_config config = configured(c, 0);
   pthread_mutex_lock(&c->lock);
-  int result = c->nccl->CommInitRankConfig(&c->parent, c->world, c->id, c->rank, &config);
-  shunt_status status = result && result != NL_IN_PROGRESS ? failed(c->nccl, c->parent, result, report) : SHUNT_OK;
+  shunt_status status = SHUNT_OK;
+  if (c->aborted) {
+    status = gone(report); /* nl_abort has found nothing to end */
+  } else {
+    int result = c->nccl->CommInitRankConfig(&c->parent, c->world, c->id, c->rank, &config);
+    if (result && result != NL_IN_PROGRESS) status = failed(c->nccl, c->parent, result, report);
+  }
   pthread_mutex_unlock(&c->lock);
   return status;
 }
