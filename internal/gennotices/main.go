@@ -24,7 +24,7 @@ import (
 const file = "THIRD_PARTY_NOTICES"
 
 // linked are the packages whose programs are handed to users.
-var linked = []string{"./capi", "./capi/...", "./cmd/shunt", "./transports/..."}
+var linked = []string{"./capi", "./capi/...", "./cmd/shunt", "./transports/.../process", "./transports/.../shared"}
 
 type module struct {
 	Path, Version, Dir string
