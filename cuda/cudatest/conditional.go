@@ -11,7 +11,7 @@ import (
 // Decide sets.
 type Condition uint64
 
-// ConditionalKind is what a conditional node does with its bodies.
+// ConditionalKind says how a conditional node runs its bodies.
 type ConditionalKind int
 
 // Kinds of conditional nodes, as CUgraphConditionalNodeType numbers them.
@@ -29,7 +29,7 @@ type condition struct {
 	used    bool // by a conditional node
 }
 
-// conditional is what a conditional node has besides the node.
+// conditional is the part of a conditional node that other nodes lack.
 type conditional struct {
 	kind      ConditionalKind
 	condition *condition

@@ -6,8 +6,8 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Ledger is what a rank tells its peers of its own calls while they run: their numbers, records in its control page,
-// and the lengths of messages and blocks. The communicator's turn guards it.
+// Ledger tells peers of this rank's own calls while they run: their numbers, records in its control page, and the
+// lengths of messages and blocks. The communicator's turn guards it.
 type Ledger struct {
 	*Observer
 	call.Sequence

@@ -27,7 +27,7 @@ func pauseOf(world int) time.Duration {
 // come late.
 func NewsTakes(world int, lookout time.Duration) time.Duration { return pauseOf(world) + 4*lookout }
 
-// telling is what a rank has told its peers on other hosts.
+// telling remembers what a rank has told its peers on other hosts.
 type telling struct {
 	report, told []byte    // of the last look; what was told last
 	since, at    time.Time // when report was seen first; when told was

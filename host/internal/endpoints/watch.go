@@ -12,7 +12,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// watch is what looks after the work on a GPU, beside the operations.
+// watch looks after the work on a GPU, beside the operations.
 type watch struct {
 	late    diagnosis.Late     // which rank is behind; only the goroutine uses it
 	stop    context.CancelFunc // ends the goroutines; nil: none has begun

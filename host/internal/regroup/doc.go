@@ -1,5 +1,5 @@
-// Package regroup is what the ranks of a communicator work out when another one is made of them: which ranks it has,
-// what it is called, whose numbers its errors have, and whether the survivors of a failure try again.
+// Package regroup decides about a communicator that is made of another one's ranks: which ranks it has, its label,
+// whose numbers its errors have, and whether the survivors of a failure try again.
 //
 // It makes no communicators, and no collective calls: it knows what the ranks have said, not how it reached them.
 package regroup

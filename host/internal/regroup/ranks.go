@@ -12,7 +12,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Color is what a rank gives to a split.
+// Color is a rank's argument of a split.
 func Color(color, key int) []byte {
 	var w wire.Writer
 	w.I64(int64(color))
@@ -20,7 +20,7 @@ func Color(color, key int) []byte {
 	return w.B
 }
 
-// OfColor returns the ranks that gave a color, ordered by key and then by rank. all is what every rank gave.
+// OfColor returns the ranks that gave a color, ordered by key and then by rank. all has what each rank gave.
 func OfColor(all [][]byte, color int) ([]int, error) {
 	type member struct{ rank, key int }
 	var members []member
