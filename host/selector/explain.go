@@ -3,6 +3,7 @@ package selector
 import (
 	"fmt"
 	"math"
+	"slices"
 	"sort"
 	"strings"
 
@@ -42,6 +43,7 @@ type Alternative struct {
 	Why    string  `json:"why"` // not chosen
 
 	numerics plugin.Numerics
+	barred   bool // for its numerics
 }
 
 // Rejection is an algorithm or a transport that cannot run.
@@ -81,6 +83,7 @@ func (c *Choice) Explain(bytes int64) Explanation {
 		size = nominalBytes
 	}
 	chosen := c.Pick(bytes)
+	_, barred := c.group(size)
 	for i, candidate := range c.candidates {
 		cost := c.costs[i].cost(size)
 		switch {
@@ -94,7 +97,7 @@ func (c *Choice) Explain(bytes int64) Explanation {
 				Reason: fmt.Sprintf("SHUNT_ALGO clause %q does not name it", clause)})
 		default:
 			e.Fallback = append(e.Fallback, Alternative{Name: candidate.Qualified, Cost: round(cost), Source: c.sources[i],
-				numerics: candidate.Algorithm.Numerics})
+				numerics: candidate.Algorithm.Numerics, barred: slices.Contains(barred, i)})
 		}
 	}
 	c.why(&e, clause, chosen, size)
@@ -126,7 +129,7 @@ func (c *Choice) why(e *Explanation, clause *Clause, chosen int, size int64) {
 	for i := range e.Fallback {
 		a := &e.Fallback[i]
 		switch {
-		case a.numerics > c.numerics && clause == nil && c.candidates[chosen].Algorithm.Numerics <= c.numerics:
+		case a.barred:
 			a.Why = otherNumerics[a.numerics]
 		case a.Cost > round(cost):
 			a.Why = fmt.Sprintf("%.2f µs slower", a.Cost-round(cost))

@@ -200,7 +200,8 @@ func (c *Choice) known(clause Clause) error {
 // walk goes from one crossing of the cheapest line to the next.
 func (c *Choice) compile() {
 	if c.fixed {
-		c.upTo, c.index = []int64{math.MaxInt64}, []int{c.cheapest(nominalBytes, c.group(nominalBytes))}
+		group, _ := c.group(nominalBytes)
+		c.upTo, c.index = []int64{math.MaxInt64}, []int{c.cheapest(nominalBytes, group)}
 		return
 	}
 	starts := c.breakpoints()
@@ -209,7 +210,7 @@ func (c *Choice) compile() {
 		if i+1 < len(starts) {
 			end = starts[i+1] - 1
 		}
-		group := c.group(start)
+		group, _ := c.group(start)
 		for at := start; ; {
 			chosen := c.cheapest(at, group)
 			last := c.cheapestUntil(chosen, at, end, group)
@@ -287,42 +288,46 @@ func sorted(points map[int64]bool) []int64 {
 // group lists the candidates among which cost decides at a size: those that fit and
 // match the first name, of the first clause for the size, that any fitting one matches;
 // without a clause, all that fit. It is empty where a clause names no fitting one: a
-// forced algorithm is not replaced silently.
-func (c *Choice) group(bytes int64) []int {
+// forced algorithm is not replaced silently. Barred are the candidates that fit as well,
+// but compute with other numerics than are allowed and are not named.
+func (c *Choice) group(bytes int64) (group, barred []int) {
 	names := []string{"*"}
 	if clause := c.clauseFor(bytes); clause != nil {
 		names = clause.Names
 	}
-	var group []int
 	for _, name := range names {
 		for i, candidate := range c.candidates {
 			if fits(candidate.Algorithm, bytes, c.fixed) && matches(name, candidate) {
 				group = append(group, i)
 			}
 		}
+		if group == nil {
+			continue
+		}
 		if name == "*" {
-			group = c.ofNumerics(group)
+			return c.ofNumerics(group)
 		}
-		if group != nil {
-			break
-		}
+		break
 	}
-	return group
+	return group, nil
 }
 
-// ofNumerics returns a group without those whose results may differ by more than is allowed, unless there are no
-// others.
-func (c *Choice) ofNumerics(group []int) []int {
-	var list []int
+// ofNumerics divides a group by numerics: into candidates as close to the tables as is allowed, or, without any, as the
+// closest is, and the others.
+func (c *Choice) ofNumerics(group []int) (near, barred []int) {
+	limit := plugin.NumericsOwn
 	for _, i := range group {
-		if c.candidates[i].Algorithm.Numerics <= c.numerics {
-			list = append(list, i)
+		limit = min(limit, c.candidates[i].Algorithm.Numerics)
+	}
+	limit = max(limit, c.numerics)
+	for _, i := range group {
+		if c.candidates[i].Algorithm.Numerics <= limit {
+			near = append(near, i)
+		} else {
+			barred = append(barred, i)
 		}
 	}
-	if list == nil {
-		return group
-	}
-	return list
+	return near, barred
 }
 
 func (c *Choice) clauseFor(bytes int64) *Clause {

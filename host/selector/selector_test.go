@@ -208,7 +208,8 @@ func TestPickAgreesWithDefinition(t *testing.T) {
 		require.NoError(t, err)
 		for range 400 {
 			bytes := rng.Int64N(1 << (1 + rng.IntN(30)))
-			got, want := c.Pick(bytes), c.cheapest(bytes, c.group(bytes))
+			group, _ := c.group(bytes)
+			got, want := c.Pick(bytes), c.cheapest(bytes, group)
 			if got != want && (got < 0 || want < 0 || math.Abs(c.costs[got].cost(bytes)-c.costs[want].cost(bytes)) > 1e-9) {
 				t.Fatalf("round %d, %d bytes: picked %d, want %d of %+v", round, bytes, got, want, candidates)
 			}
@@ -261,7 +262,7 @@ func TestNumerics(t *testing.T) {
 		{"", plugin.NumericsReordered, plugin.NumericsOwn, false, "shm/two_shot", never},
 		{"", plugin.NumericsOwn, plugin.NumericsReordered, false, "nccl/ring", ""},
 		{"", plugin.NumericsOwn, plugin.NumericsOwn, false, "nccl/ring", ""},
-		{"all_reduce=*", plugin.NumericsTables, plugin.NumericsOwn, false, "shm/two_shot", ""},
+		{"all_reduce=*", plugin.NumericsTables, plugin.NumericsOwn, false, "shm/two_shot", never},
 		{"all_reduce=nccl", plugin.NumericsTables, plugin.NumericsOwn, false, "nccl/ring", ""},
 		{"all_reduce=shm", plugin.NumericsOwn, plugin.NumericsOwn, false, "shm/two_shot", ""},
 		{"", plugin.NumericsTables, plugin.NumericsOwn, true, "nccl/ring", ""},
@@ -283,6 +284,19 @@ func TestNumerics(t *testing.T) {
 			require.Contains(t, e.Fallback[0].Why, test.why)
 		}
 	}
+}
+
+// Where nothing is as near to the tables as is allowed, the nearest runs, though others are cheaper.
+func TestNearestNumerics(t *testing.T) {
+	own, reordered := three[2], three[1]
+	own.Algorithm.Numerics, reordered.Algorithm.Numerics = plugin.NumericsOwn, plugin.NumericsReordered
+	c, err := New(WithCosts(Costs{Numerics: plugin.NumericsTables})).Compile(request, []Candidate{own, reordered}, nil)
+	require.NoError(t, err)
+	e := c.Explain(1 << 30)
+	require.Equal(t, reordered.Qualified, e.Chosen)
+	require.True(t, e.OwnNumerics)
+	require.Less(t, e.Fallback[0].Cost, e.Cost)
+	require.Contains(t, e.Fallback[0].Why, "SHUNT_NUMERICS is any")
 }
 
 func BenchmarkPick(b *testing.B) {
