@@ -248,7 +248,7 @@ func go_note_refusal(number C.uint64_t, call, why *C.char) (result C.int32_t) {
 	if err != nil {
 		return status(c, err)
 	}
-	c.host.NoteRefusal(name, reason)
+	c.host.NoteRejection(name, reason)
 	return 0
 }
 

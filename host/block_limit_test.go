@@ -12,7 +12,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-const little = 2 * time.Millisecond // patience that is soon over
+const little = 2 * time.Millisecond // a block limit that passes soon
 
 // summed returns an all_reduce of one element in place.
 func summed(x []float32) *host.Operation {
@@ -22,7 +22,7 @@ func summed(x []float32) *host.Operation {
 
 // A rank waits for one that comes only when told to, with the call new to both
 // (it asks the ranks first) and known to both (it runs).
-func TestACallGoesOnAsARequestWhenPatienceIsOver(t *testing.T) {
+func TestACallGoesOnAsARequestWhenBlockLimitIsOver(t *testing.T) {
 	for name, known := range map[string]bool{"first call": false, "later call": true} {
 		t.Run(name, func(t *testing.T) {
 			come := make(chan struct{})
@@ -53,17 +53,17 @@ func TestACallGoesOnAsARequestWhenPatienceIsOver(t *testing.T) {
 	}
 }
 
-func TestAGroupGoesOnAsARequestWhenPatienceIsOver(t *testing.T) {
+func TestAGroupGoesOnAsARequestWhenBlockLimitIsOver(t *testing.T) {
 	come := make(chan struct{})
 	world(t, 2, func(c *host.Communicator) error {
 		mine, theirs := ramp(c.Rank(), 100000), make([]float32, 100000)
-		exchange := func(patience time.Duration) (*host.Request, error) {
+		exchange := func(blockLimit time.Duration) (*host.Request, error) {
 			var g host.Group
 			g.Add(host.Operation{Collective: plugin.Send, Send: at(mine), Count: 100000, DType: plugin.Float32,
 				Root: 1 - c.Rank()})
 			g.Add(host.Operation{Collective: plugin.Recv, Recv: at(theirs), Count: 100000, DType: plugin.Float32,
 				Root: 1 - c.Rank()})
-			return g.RunFor(c, patience)
+			return g.RunFor(c, blockLimit)
 		}
 		if c.Rank() == 1 {
 			<-come
@@ -145,8 +145,8 @@ func TestAnAbortEndsWhatHasGoneOn(t *testing.T) {
 	}
 }
 
-// A call that ends in time allocates as little with patience as without.
-func TestPatienceCostsNoMemory(t *testing.T) {
+// A call that ends in time allocates as little with a block limit as without.
+func TestBlockLimitCostsNoMemory(t *testing.T) {
 	var allocs atomic.Int64
 	world(t, 1, func(c *host.Communicator) error {
 		x := []float32{1}

@@ -126,9 +126,9 @@ func (c *Communicator) failed() bool {
 	return c.observer.Failure.Reason() != nil
 }
 
-// run executes one operation. The caller is admitted. With patience it may return less far than to the end; see
+// run executes one operation. The caller is admitted. With a block limit it may return earlier than to the end; see
 // outcome.
-func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, error) {
+func (c *Communicator) run(op *Operation, blockLimit time.Duration) (outcome, error) {
 	if c.failed() { // names are looked up for errors only
 		return ended, c.observer.Failed(diagnosis.Numbered(op.Collective, c.ledger.Collectives+1))
 	}
@@ -146,7 +146,7 @@ func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, erro
 			return ended, c.ledger.Reject(op.Collective, c.checker.Invalid(op.Collective,
 				"a rank cannot %s to itself outside a group", op.Collective))
 		}
-		if patience > 0 && c.needsAgreement(&a.call) {
+		if blockLimit > 0 && c.needsAgreement(&a.call) {
 			return untried, nil
 		}
 	}
@@ -186,7 +186,7 @@ func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, erro
 		return ended, err
 	}
 	c.ledger.Begin(&a.call, program.ComparesLengths)
-	pausing, err := c.engine.RunFor(program.Host, &a.exec, c.observer.Timeout, patience)
+	pausing, err := c.engine.RunFor(program.Host, &a.exec, c.observer.Timeout, blockLimit)
 	if pausing {
 		return paused, nil
 	}
@@ -241,11 +241,11 @@ func (c *Communicator) programs(call *call.Call) (plans.Program, error) {
 	return c.plans.Prepare(c.job.Context, c.ledger.Collectives, call)
 }
 
-// NoteRefusal tells peers that this rank has not made a call, for what a binding or the program found wrong with it
+// NoteRejection tells peers that this rank has not made a call, for what a binding or the program found wrong with it
 // before it came to the communicator; call is its name, such as all_reduce. Errors of ranks that wait for it then say
 // why, as they do of calls that the communicator refuses itself. Nothing else changes. It may be called from any
 // goroutine.
-func (c *Communicator) NoteRefusal(call, why string) {
+func (c *Communicator) NoteRejection(call, why string) {
 	number := uint64(0)
 	collective, err := plugin.ParseCollective(call)
 	if err == nil && !collective.PointToPoint() && c.turn.Try() { // else another call is under way, whose number counts

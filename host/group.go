@@ -108,7 +108,7 @@ const (
 // runGroup checks every operation before it runs any. The caller is admitted. Of
 // the outcomes it returns ended and paused: the plans of a group were prepared when
 // the communicator or the window was made.
-func (c *Communicator) runGroup(operations []Operation, patience time.Duration) (outcome, error) {
+func (c *Communicator) runGroup(operations []Operation, blockLimit time.Duration) (outcome, error) {
 	if c.failed() {
 		return ended, c.observer.Failed("group")
 	}
@@ -159,7 +159,7 @@ func (c *Communicator) runGroup(operations []Operation, patience time.Duration) 
 	}
 	c.ledger.Publish(&remaining[0])
 	c.inFlight = remaining
-	pausing, err := c.engine.RunGroupFor(launches, c.observer.Timeout, patience)
+	pausing, err := c.engine.RunGroupFor(launches, c.observer.Timeout, blockLimit)
 	if pausing {
 		return paused, nil
 	}

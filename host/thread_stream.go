@@ -9,9 +9,9 @@ import (
 
 // The handle CU_STREAM_PER_THREAD means another stream in every thread, so what is
 // put into it must be put there by the caller's thread. Calls in that stream wait
-// for their turn instead of being queued for another goroutine, and have no
-// patience; what is started is put into streams by another thread in any case, and
-// is refused. A goroutine that uses the handle has locked its thread.
+// for their turn instead of being queued for another goroutine, and have no block
+// limit. Start rejects that stream, as another thread puts its operations into streams.
+// A goroutine that uses the handle has locked its thread.
 
 // threads reports whether an operation runs in the calling thread's own stream.
 func (c *Communicator) threads(op *Operation) bool {

@@ -19,7 +19,7 @@ import (
 func TestTheThreadsOwnStreamIsTheCallers(t *testing.T) {
 	for name, call := range map[string]func(r *rank, op *host.Operation) error{
 		"do": func(r *rank, op *host.Operation) error { return r.Do(op) },
-		"with patience": func(r *rank, op *host.Operation) error {
+		"with a block limit": func(r *rank, op *host.Operation) error {
 			request, err := r.DoFor(op, time.Nanosecond)
 			if request != nil {
 				return errors.Join(errors.New("went on as a request"), request.Wait(context.Background()))

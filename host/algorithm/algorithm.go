@@ -76,7 +76,7 @@ func inWorld(c plugin.Collective, world int) []row {
 // depends on its arguments only, so every rank returns the same. One-sided
 // operations need a window (see WindowBytes) instead of scratch.
 func Supports(req plugin.Request, scratchBytes int64) plugin.Support {
-	if reason := refusal(req, scratchBytes); reason != "" {
+	if reason := unsupported(req, scratchBytes); reason != "" {
 		return plugin.Support{Reason: reason}
 	}
 	var s plugin.Support
@@ -91,7 +91,7 @@ func Supports(req plugin.Request, scratchBytes int64) plugin.Support {
 	return s
 }
 
-func refusal(req plugin.Request, scratchBytes int64) string {
+func unsupported(req plugin.Request, scratchBytes int64) string {
 	if !req.Collective.Valid() || !req.DType.Valid() || !req.Op.Valid() {
 		return "there is no such collective, dtype or op"
 	}
@@ -113,7 +113,7 @@ func refusal(req plugin.Request, scratchBytes int64) string {
 // and used by plans of this package alone. It fails with Unsupported for a
 // name or request that Supports would not offer.
 func Plan(req plugin.Request, name string, scratchRegion uint32, scratchBytes int64) (*plugin.Plan, error) {
-	if reason := refusal(req, scratchBytes); reason != "" {
+	if reason := unsupported(req, scratchBytes); reason != "" {
 		return nil, plugin.Errorf(plugin.Unsupported, "%s of %s on rank %d: %s", name, req.Collective, req.Rank, reason)
 	}
 	if req.Rank < 0 || req.Rank >= req.World {

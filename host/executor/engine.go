@@ -37,7 +37,7 @@ type Memory struct {
 }
 
 // Engine runs the programs of one rank of one communicator. One goroutine at a
-// time may run it; Abort, Waiting, PeerRecord, Refuse, PeerRefusal, Contradiction, Disagreement,
+// time may run it; Abort, Waiting, PeerRecord, RejectCall, PeerRejection, Contradiction, Disagreement,
 // SetRegion and ClearRegion may be called from any goroutine while it runs.
 type Engine struct {
 	c           *C.sx_engine

@@ -36,14 +36,14 @@ typedef struct sx_record {
 } sx_record;
 
 /* The last call that a rank rejected by itself, so that waiting ranks learn why. version is odd while the fields
- * change. Only the owner writes; only Go reads and writes it (refusal.go). */
-typedef struct sx_refusal {
+ * change. Only the owner writes; only Go reads and writes it (rejection.go). */
+typedef struct sx_rejection {
   _Atomic uint64_t version;
   _Atomic uint64_t seq;    /* that a collective would have had; 0: none that is counted */
   _Atomic uint64_t record; /* version of the record then */
   _Atomic uint64_t length; /* bytes of text */
   _Atomic uint64_t text[28];
-} sx_refusal;
+} sx_rejection;
 
 /* A collective that a rank has called; see mark.c. The n-th stands in entry
  * n % SX_CALLS. mark is 0 while the fields change. Only the owner writes. */
@@ -74,7 +74,7 @@ typedef struct sx_control {
   uint8_t pad[112];
   sx_record record;
   uint8_t pad2[80];
-  sx_refusal refusal;
+  sx_rejection rejection;
   sx_call calls[SX_CALLS];
 } sx_control;
 

@@ -12,8 +12,8 @@ import (
 	"unsafe"
 )
 
-// What a control page says of its rank's calls: the record, the refusal and the latest calls. Ranks of one host read it
-// where it lies. Those of other hosts have a page in its place that is filled with reports.
+// What a control page says of its rank's calls: the record, the last rejected call and the latest calls. Ranks of one
+// host read it where it lies. Those of other hosts have a page in its place that is filled with reports.
 const (
 	reportAt    = unsafe.Offsetof(C.sx_control{}.record)
 	reportWords = (unsafe.Sizeof(C.sx_control{}) - reportAt) / 8
@@ -70,12 +70,12 @@ func wordOf(page Memory, i uintptr) *uint64 {
 // and what it is while they change: an odd version, or no mark of a call.
 func guard(i uintptr) (change uint64, is bool) {
 	const (
-		record  = 0
-		refusal = (unsafe.Offsetof(C.sx_control{}.refusal) - reportAt) / 8
-		calls   = (unsafe.Offsetof(C.sx_control{}.calls) - reportAt) / 8
-		each    = unsafe.Sizeof(C.sx_call{}) / 8
+		record    = 0
+		rejection = (unsafe.Offsetof(C.sx_control{}.rejection) - reportAt) / 8
+		calls     = (unsafe.Offsetof(C.sx_control{}.calls) - reportAt) / 8
+		each      = unsafe.Sizeof(C.sx_call{}) / 8
 	)
-	if i == record || i == refusal {
+	if i == record || i == rejection {
 		return 1, true
 	}
 	return 0, i >= calls && (i-calls)%each == 0

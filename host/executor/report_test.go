@@ -43,14 +43,14 @@ func TestAReportSaysWhatThePageDoes(t *testing.T) {
 	called(b, 1, 100, plugin.AllReduce, 5)
 	called(a, 2, 200, plugin.AllReduce, 7)
 	called(b, 2, 300, plugin.AllGather, 8)
-	b.Refuse(3, "broadcast: root 9 is out of range")
+	b.RejectCall(3, "broadcast: root 9 is out of range")
 	assert.False(t, a.PeerRecord(1).Valid)
 	_, found := a.Disagreement(1, 2)
 	assert.False(t, found, "before any report")
 
 	a.SetReport(1, b.Report())
 	assert.Equal(t, b.PeerRecord(1), a.PeerRecord(1))
-	assert.Equal(t, Refusal{Valid: true, Seq: 3, Text: "broadcast: root 9 is out of range"}, a.PeerRefusal(1))
+	assert.Equal(t, Rejection{Valid: true, Seq: 3, Text: "broadcast: root 9 is out of range"}, a.PeerRejection(1))
 	d, found := a.Disagreement(1, 2)
 	assert.True(t, found)
 	assert.Equal(t, [2]int64{7, 8}, [2]int64{d.Mine.Count, d.Theirs.Count})
@@ -77,7 +77,7 @@ func TestReportsAreReadWhole(t *testing.T) {
 	var reports [][]byte
 	for seq := range uint64(2) {
 		called(b, seq+1, 1000*(seq+1), plugin.AllReduce, int64(seq+1)*11)
-		b.Refuse(seq+1, strings.Repeat(string(rune('a'+seq)), 100+50*int(seq)))
+		b.RejectCall(seq+1, strings.Repeat(string(rune('a'+seq)), 100+50*int(seq)))
 		reports = append(reports, b.Report())
 	}
 	called(a, 1, 5, plugin.Barrier, 0)
@@ -101,9 +101,9 @@ func TestReportsAreReadWhole(t *testing.T) {
 		if r := a.PeerRecord(1); r.Valid && r.Count != int64(r.Seq)*11 {
 			t.Fatalf("a mixed record: %+v", r)
 		}
-		if r := a.PeerRefusal(1); r.Valid && (len(r.Text) != 50+50*int(r.Seq) ||
+		if r := a.PeerRejection(1); r.Valid && (len(r.Text) != 50+50*int(r.Seq) ||
 			strings.Trim(r.Text, string(rune('a'+r.Seq-1))) != "") {
-			t.Fatalf("a mixed refusal: %+v", r)
+			t.Fatalf("a mixed rejection: %+v", r)
 		}
 		if d, found := a.Disagreement(1, 2); found && d.Theirs.Count != int64(d.Theirs.Seq)*11 {
 			t.Fatalf("a mixed call: %+v", d)
@@ -122,8 +122,8 @@ func TestAHostileReportOnlyMisleads(t *testing.T) {
 			report[i] = byte(random.Uint32())
 		}
 		a.SetReport(1, report)
-		assert.LessOrEqual(t, len(a.PeerRefusal(1).Text), maxRefusal)
-		assert.Equal(t, printable(a.PeerRefusal(1).Text), a.PeerRefusal(1).Text)
+		assert.LessOrEqual(t, len(a.PeerRejection(1).Text), maxRejection)
+		assert.Equal(t, printable(a.PeerRejection(1).Text), a.PeerRejection(1).Text)
 		a.PeerRecord(1)
 		a.Disagreement(1, 1)
 		a.Contradicts(1, MarkOf(1, 100))

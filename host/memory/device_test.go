@@ -89,13 +89,13 @@ func TestDeviceHandlesAreChecked(t *testing.T) {
 	require.Equal(t, []string{"1 allocations", "1 memory handles", "1 retained contexts"}, d.Leaks())
 }
 
-func TestOffersAreFetchedByName(t *testing.T) {
+func TestDescriptorsAreFetchedByName(t *testing.T) {
 	s := shares(t, 2)
-	fd, err := unix.MemfdCreate("offer", unix.MFD_CLOEXEC)
+	fd, err := unix.MemfdCreate("published", unix.MFD_CLOEXEC)
 	require.NoError(t, err)
-	require.NoError(t, s[0].Offer("mine", []int{fd}))
-	require.ErrorIs(t, s[0].Offer("mine", []int{fd}), plugin.InvalidArgument, "twice")
-	require.NoError(t, unix.Close(fd), "the offer has a copy")
+	require.NoError(t, s[0].Publish("mine", []int{fd}))
+	require.ErrorIs(t, s[0].Publish("mine", []int{fd}), plugin.InvalidArgument, "twice")
+	require.NoError(t, unix.Close(fd), "the share has a copy")
 	got, err := s[1].Fetch(t.Context(), 0, "mine", 1)
 	require.NoError(t, err)
 	require.NoError(t, unix.Close(got[0]))

@@ -247,12 +247,12 @@ func (s *Share) give(conn *net.UnixConn, lack bool) error {
 	return err
 }
 
-// find returns the reply to an authentic request: copies of descriptors, because an offer may be withdrawn while they
-// are being sent, or why none could be made.
+// find returns the reply to an authentic request: copies of the descriptors, which may be withdrawn while they are
+// being sent, or why none could be made.
 func (s *Share) find(conn *net.UnixConn, tag string, lack bool) (result outcome, fds []int, made, err error) {
 	s.mu.Lock()
 	s.served++
-	o, maker := s.offers[tag], s.makers[tag]
+	o, maker := s.tagged[tag], s.makers[tag]
 	switch {
 	case lack:
 		result = lacking

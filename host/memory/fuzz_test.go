@@ -7,14 +7,14 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-func FuzzOffer(f *testing.F) {
-	f.Add(offer{Regions: []plugin.Region{{ID: 1, Role: plugin.RegionRoleScratch, Bytes: 64,
+func FuzzAnnouncement(f *testing.F) {
+	f.Add(announcement{Regions: []plugin.Region{{ID: 1, Role: plugin.RegionRoleScratch, Bytes: 64,
 		Handle: plugin.Handle{Kind: plugin.HandleKindMemfd, Generation: 7, Offset: 64, Bytes: 128,
 			Data: []byte("abc")}}}}.encode())
-	f.Add(offer{Err: &plugin.Error{Code: plugin.System, Rank: 2, Message: "no"}}.encode())
+	f.Add(announcement{Err: &plugin.Error{Code: plugin.System, Rank: 2, Message: "no"}}.encode())
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		o, err := decodeOffer(b)
+		o, err := decodeAnnouncement(b)
 		if err != nil {
 			return
 		}
@@ -24,7 +24,7 @@ func FuzzOffer(f *testing.F) {
 				t.Fatalf("accepted %+v", r)
 			}
 		}
-		again, err := decodeOffer(o.encode())
+		again, err := decodeAnnouncement(o.encode())
 		if err != nil || !reflect.DeepEqual(o, again) {
 			t.Fatalf("%+v became %+v, %v", o, again, err)
 		}

@@ -15,18 +15,18 @@ const (
 	maxHostID     = 300
 )
 
-// offer is one rank's part in an exchange: its regions, or why it has
+// announcement is one rank's part in an exchange: its regions, or why it has
 // none to give.
-type offer struct {
+type announcement struct {
 	Err     *plugin.Error
 	Regions []plugin.Region // FD is 0 where there is a descriptor to fetch, else -1
 }
 
-func (o offer) encode() []byte {
+func (a announcement) encode() []byte {
 	var w wire.Writer
-	w.Error(o.Err)
-	w.U16(uint16(len(o.Regions)))
-	for _, r := range o.Regions {
+	w.Error(a.Err)
+	w.U16(uint16(len(a.Regions)))
+	for _, r := range a.Regions {
 		w.U32(r.ID)
 		w.U8(uint8(r.Role))
 		w.U8(uint8(r.Memory))
@@ -41,10 +41,10 @@ func (o offer) encode() []byte {
 	return w.B
 }
 
-// decodeOffer reads an offer and checks every number in it.
-func decodeOffer(b []byte) (offer, error) {
+// decodeAnnouncement reads an announcement and checks every number in it.
+func decodeAnnouncement(b []byte) (announcement, error) {
 	r := wire.NewReader(b)
-	o := offer{Err: r.Error()}
+	a := announcement{Err: r.Error()}
 	for range r.Count(MaxShared, 44) {
 		region := plugin.Region{ID: r.U32(), Role: plugin.RegionRole(r.U8()), Memory: plugin.MemoryKind(r.U8()),
 			Bytes: r.I64()}
@@ -58,14 +58,14 @@ func decodeOffer(b []byte) (offer, error) {
 		}
 		region.Handle = h
 		if err := checkShared(region); err != nil {
-			return offer{}, err
+			return announcement{}, err
 		}
-		o.Regions = append(o.Regions, region)
+		a.Regions = append(a.Regions, region)
 	}
 	if err := r.End(); err != nil {
-		return offer{}, err
+		return announcement{}, err
 	}
-	return o, nil
+	return a, nil
 }
 
 // checkShared checks a region that ranks exchange.

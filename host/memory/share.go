@@ -32,7 +32,7 @@ type Share struct {
 	mu     sync.Mutex
 	closed bool
 	conns  map[net.Conn]bool
-	offers map[string]*published // by tag
+	tagged map[string]*published // what peers may fetch, by tag
 	makers map[string]func() (fd int, err error)
 	served int // requests served
 
@@ -55,7 +55,7 @@ type peer struct {
 func NewShare(ctx context.Context, group *bootstrap.Group) (*Share, error) {
 	s := &Share{
 		group: group, key: group.Secret("descriptors"), slots: make(chan struct{}, maxServed),
-		conns: map[net.Conn]bool{}, offers: map[string]*published{},
+		conns: map[net.Conn]bool{}, tagged: map[string]*published{},
 		makers: map[string]func() (int, error){},
 	}
 	socket, err := s.listen()
@@ -135,7 +135,7 @@ func (s *Share) Exchange(ctx context.Context, tag string, mine []plugin.Region) 
 		ctx, cancel = context.WithTimeout(ctx, s.group.Session().Timeout())
 		defer cancel()
 	}
-	var local offer
+	var local announcement
 	err := s.publish(tag, mine)
 	if err == nil {
 		defer s.withdraw(tag)
@@ -148,27 +148,27 @@ func (s *Share) Exchange(ctx context.Context, tag string, mine []plugin.Region) 
 	}
 	// Every rank looks at the same bytes in the same order, so all see the same
 	// first error and none goes on alone.
-	offers := make([]offer, len(published))
+	announced := make([]announcement, len(published))
 	for rank, b := range published {
-		o, err := decodeOffer(b)
+		a, err := decodeAnnouncement(b)
 		if err != nil {
 			return nil, &plugin.Error{Code: plugin.Protocol, Rank: rank, Cause: err,
-				Message: fmt.Sprintf("exchange %q: rank %d sent a malformed offer: %v", tag, rank, err)}
+				Message: fmt.Sprintf("exchange %q: rank %d sent a malformed announcement: %v", tag, rank, err)}
 		}
-		if o.Err != nil {
-			return nil, o.Err
+		if a.Err != nil {
+			return nil, a.Err
 		}
-		offers[rank] = o
+		announced[rank] = a
 	}
 	if s.beforeFetch != nil {
 		s.beforeFetch(tag)
 	}
-	all, err := s.fetchAll(ctx, tag, offers, mine)
+	all, err := s.fetchAll(ctx, tag, announced, mine)
 	if s.afterFetch != nil {
 		s.afterFetch(tag)
 	}
 	// Peers fetch from this rank's server until all have agreed that they are
-	// done; only then is the offer withdrawn.
+	// done; only then are the descriptors withdrawn.
 	if err := s.group.Agree(ctx, tag+" fetched", err); err != nil {
 		CloseAll(all)
 		return nil, err
@@ -191,13 +191,13 @@ func (s *Share) publish(tag string, mine []plugin.Region) error {
 			return plugin.Errorf(plugin.InvalidArgument, "exchange %q: %w", tag, err)
 		}
 	}
-	offered := descriptorsOf(mine)
+	fetched := descriptorsOf(mine)
 	// A copy for peers, and those of all ranks at once; a connection to a peer and
 	// some from peers. A lack of them is reported here, so that all ranks learn it together.
-	err := descriptors.Need(len(offered)*(1+s.group.World()) + min(s.group.World(), 4))
+	err := descriptors.Need(len(fetched)*(1+s.group.World()) + min(s.group.World(), 4))
 	var fds []int
 	if err == nil {
-		fds, err = duplicate(offered)
+		fds, err = duplicate(fetched)
 	}
 	if err != nil {
 		return plugin.Errorf(plugin.CodeOf(err), "exchange %q: %w", tag, err)
@@ -207,10 +207,10 @@ func (s *Share) publish(tag string, mine []plugin.Region) error {
 	switch {
 	case s.closed:
 		err = plugin.Errorf(plugin.Closed, "exchange %q: the share is closed", tag)
-	case s.offers[tag] != nil:
+	case s.tagged[tag] != nil:
 		err = plugin.Errorf(plugin.InvalidArgument, "exchange %q: called twice at once", tag)
 	default:
-		s.offers[tag] = &published{fds: fds}
+		s.tagged[tag] = &published{fds: fds}
 		return nil
 	}
 	closeAll(fds)
@@ -220,16 +220,16 @@ func (s *Share) publish(tag string, mine []plugin.Region) error {
 func (s *Share) withdraw(tag string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if o := s.offers[tag]; o != nil {
+	if o := s.tagged[tag]; o != nil {
 		closeAll(o.fds)
-		delete(s.offers, tag)
+		delete(s.tagged, tag)
 	}
 }
 
 // fetchAll gathers the descriptors of all ranks, starting with the next one,
 // so that not all ask the same rank at once.
-func (s *Share) fetchAll(ctx context.Context, tag string, offers []offer, mine []plugin.Region) ([][]plugin.Region,
-	error) {
+func (s *Share) fetchAll(ctx context.Context, tag string, announced []announcement,
+	mine []plugin.Region) ([][]plugin.Region, error) {
 	// Leave time to agree on a failure before the caller's deadline.
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
@@ -242,7 +242,7 @@ func (s *Share) fetchAll(ctx context.Context, tag string, offers []offer, mine [
 	all := make([][]plugin.Region, world)
 	for i := range world {
 		rank := (me + 1 + i) % world
-		regions := offers[rank].Regions
+		regions := announced[rank].Regions
 		wanted := len(descriptorsOf(regions))
 		var fds []int
 		var err error
@@ -290,9 +290,9 @@ func (s *Share) Close() error {
 	s.work.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for tag, o := range s.offers {
+	for tag, o := range s.tagged {
 		closeAll(o.fds)
-		delete(s.offers, tag)
+		delete(s.tagged, tag)
 	}
 	if err != nil {
 		return plugin.Errorf(plugin.System, "closing a share: %w", err)

@@ -106,7 +106,7 @@ func TestExchange(t *testing.T) {
 
 // Rule 9: publish all, agree, fetch all. Two ranks that exchange in differing
 // order must not wait for each other. It fails when Exchange fetches before
-// the gather (something is not published yet) and when it withdraws its offer
+// the gather (something is not published yet) and when it withdraws its descriptors
 // before the agreement (the slower rank finds nothing).
 func TestRule09BatchedHandleExchange(t *testing.T) {
 	const tags = 8
@@ -114,7 +114,7 @@ func TestRule09BatchedHandleExchange(t *testing.T) {
 	published := func(tag string) error {
 		for rank, s := range all {
 			s.mu.Lock()
-			o := s.offers[tag]
+			o := s.tagged[tag]
 			s.mu.Unlock()
 			if o == nil {
 				return fmt.Errorf("rank %d has nothing published under %q while a peer may fetch", rank, tag)
@@ -172,7 +172,7 @@ func TestRule09BatchedHandleExchange(t *testing.T) {
 }
 
 // Rule 10: what a rank has or lacks must not make it skip a step that others
-// take. It fails (by timeout) when a rank with nothing to offer or nothing to
+// take. It fails (by timeout) when a rank with nothing to publish or nothing to
 // fetch leaves out the agreement.
 func TestRule10NothingToShareStillTakesPart(t *testing.T) {
 	all := shares(t, 3)
@@ -377,7 +377,7 @@ func TestWhoAsksTooLateAsksAgain(t *testing.T) {
 func TestLocalRegionsAreNotShared(t *testing.T) {
 	mine := ownRegions(t, 0, 1)
 	mine[0].Role = plugin.RegionRoleLocal
-	if _, err := decodeOffer(offer{Regions: mine}.encode()); plugin.CodeOf(err) != plugin.Protocol ||
+	if _, err := decodeAnnouncement(announcement{Regions: mine}.encode()); plugin.CodeOf(err) != plugin.Protocol ||
 		!strings.Contains(err.Error(), "region 0 has role local, which no peer maps") {
 		t.Error(err)
 	}

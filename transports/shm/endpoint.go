@@ -85,7 +85,7 @@ func (e *endpoint) Prepare(_ context.Context, req plugin.Request, name string) (
 		return nil, plugin.Errorf(plugin.InvalidArgument,
 			"the endpoint of rank %d of %d cannot prepare a plan for rank %d of %d", e.rank, e.world, req.Rank, req.World)
 	}
-	if reason := refusal(req); reason != "" {
+	if reason := unsupported(req); reason != "" {
 		return nil, plugin.Errorf(plugin.Unsupported, "%s", reason)
 	}
 	for _, a := range table(req) {

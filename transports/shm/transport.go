@@ -29,7 +29,7 @@ func (Transport) Info() plugin.Info {
 
 // Supports lists the algorithms for a request, cheapest first.
 func (Transport) Supports(req plugin.Request) plugin.Support {
-	if reason := refusal(req); reason != "" {
+	if reason := unsupported(req); reason != "" {
 		return plugin.Support{Reason: reason}
 	}
 	var s plugin.Support
@@ -42,8 +42,8 @@ func (Transport) Supports(req plugin.Request) plugin.Support {
 	return s
 }
 
-// refusal returns the reason why a request cannot be served, or "".
-func refusal(req plugin.Request) string {
+// unsupported returns the reason why a request cannot be served, or "".
+func unsupported(req plugin.Request) string {
 	switch {
 	case !req.Collective.Valid() || !req.DType.Valid() || !req.Op.Valid():
 		return "shm does not know this collective, dtype or op"

@@ -285,7 +285,7 @@ func (t *Engines) register(e *engine, s span, stream cuda.Stream) error {
 	r.key, err = e.Registrar.Register(ctx, plugin.Memory{Address: uint64(r.memory.base), Bytes: r.memory.bytes,
 		Kind: plugin.MemoryKindCuda, Generation: max(info.BufferID, 1)})
 	if err != nil {
-		t.refused(e, uint64(r.memory.base), r.memory.bytes, err)
+		t.notRegistered(e, uint64(r.memory.base), r.memory.bytes, err)
 		if len(e.failed) >= maxFailures {
 			clear(e.failed)
 		}
@@ -302,8 +302,8 @@ func (t *Engines) register(e *engine, s span, stream cuda.Stream) error {
 	return nil
 }
 
-// refused notes that an engine has not registered memory.
-func (t *Engines) refused(e *engine, address uint64, bytes int64, err error) {
+// notRegistered notes that an engine has not registered memory.
+func (t *Engines) notRegistered(e *engine, address uint64, bytes int64, err error) {
 	switch plugin.CodeOf(err) {
 	case plugin.Unsupported:
 		e.off = true

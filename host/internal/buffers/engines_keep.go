@@ -176,7 +176,7 @@ func (t *Engines) registerHost(e *engine, at cuda.Ptr, have *own) {
 	key, err := e.Registrar.Register(ctx, plugin.Memory{Address: uint64(at), Bytes: have.bytes,
 		Kind: plugin.MemoryKindHost, Generation: t.made})
 	if err != nil {
-		t.refused(e, uint64(at), have.bytes, err)
+		t.notRegistered(e, uint64(at), have.bytes, err)
 		return
 	}
 	have.keys[e] = key

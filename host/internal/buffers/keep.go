@@ -89,11 +89,11 @@ const (
 
 // What a peer exports and this rank cannot map is tried again after leastPause, then
 // after twice as long each time, and whenever something else was unmapped. The exporter
-// keeps descriptors for offerTime.
+// keeps descriptors for fetchTime.
 const (
 	leastPause   = 250 * time.Millisecond
 	longestPause = 30 * time.Second
-	offerTime    = time.Minute
+	fetchTime    = time.Minute
 )
 
 // audit withdraws what the user has freed, which peers' mappings keep alive. It
@@ -172,7 +172,7 @@ func (t *Registry) tellKernels() {
 		}
 		if known == t.everyone() {
 			t.unshare(i, e)
-		} else if e.shared && time.Since(e.entered) > offerTime {
+		} else if e.shared && time.Since(e.entered) > fetchTime {
 			// Its descriptors are given back. When it is missed again it is exported anew.
 			if err := t.withdraw(i); err != nil {
 				t.Logger.Warn("a buffer that peers cannot map could not be withdrawn", "communicator", t.Label, "rank", t.Rank,

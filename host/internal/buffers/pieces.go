@@ -23,7 +23,7 @@ import (
 // descriptor of this process while peers fetch, and of theirs while they map.
 const maxPieces = 512
 
-// sharePieces offers chunks to peers as one export.
+// sharePieces publishes chunks to peers as one export.
 func (t *Registry) sharePieces(at int, s *pageEntry, chunks []cuda.Chunk) (export, error) {
 	e := export{base: chunks[0].Address, generation: s.generation}
 	for _, m := range chunks {
@@ -86,17 +86,17 @@ func (t *Registry) shareDescriptors(at int, generation uint64, chunks []cuda.Chu
 			if err != nil {
 				return err
 			}
-			defer func() { _ = unix.Close(fd) }() // the offer holds a copy
+			defer func() { _ = unix.Close(fd) }() // the share holds a copy
 			fds = append(fds, fd)
 		}
-		if err := t.share.Offer(partTag(t.Label, at, generation, part), fds); err != nil {
+		if err := t.share.Publish(partTag(t.Label, at, generation, part), fds); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// unshare closes the descriptors that were offered. t.mu is held.
+// unshare closes the descriptors that were published. t.mu is held.
 func (t *Registry) unshare(at int, e *export) {
 	if !e.shared {
 		return

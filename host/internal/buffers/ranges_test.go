@@ -157,7 +157,7 @@ func BenchmarkCallOutsideOfSymmetricRanges(b *testing.B) {
 	}
 }
 
-func FuzzSymmetricOffer(f *testing.F) {
+func FuzzSymmetricExport(f *testing.F) {
 	for _, seed := range []string{"", "{}", `{"Bytes":400,"Export":3,"Generation":1,"Offset":8}`,
 		`{"Code":2,"Message":"no"}`, `{"Bytes":9223372036854775807,"Offset":1}`, `{"Bytes":1,"Export":128}`} {
 		f.Add([]byte(seed))

@@ -257,7 +257,7 @@ func (t *Registry) exported(info cuda.PointerInfo, p cuda.Ptr, bytes int64, aske
 // adopt enters memory into the directory, and returns its place. What could not be
 // exported lately is tried again at once only if the user asks for it.
 func (t *Registry) adopt(m candidate, asked bool) (int, error) {
-	defer cuda.CloseChunks(m.chunks) // the offer holds copies
+	defer cuda.CloseChunks(m.chunks) // the share holds copies
 	if at, err := t.exported(m.info, m.p, m.bytes, asked); at >= 0 || err != nil {
 		return at, err
 	}

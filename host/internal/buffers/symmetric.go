@@ -79,15 +79,15 @@ type rangeExport struct {
 // overlap is a range that another one overlaps, and how far behind its beginning that one begins.
 type overlap struct{ Number, Behind int64 }
 
-// readRangeExport returns an offer as a peer sent it.
+// readRangeExport returns an export as a peer sent it.
 func readRangeExport(b []byte) (rangeExport, error) {
 	var o rangeExport
 	if err := json.Unmarshal(b, &o); err != nil {
-		return o, plugin.Errorf(plugin.Protocol, "a malformed offer of symmetric memory: %w", err)
+		return o, plugin.Errorf(plugin.Protocol, "a malformed export of symmetric memory: %w", err)
 	}
 	if o.Code == plugin.OK && (o.Bytes <= 0 || o.Offset < 0 || o.Offset > math.MaxInt64-o.Bytes || o.Export < 0 ||
 		o.Export >= plugin.DirectoryExports) {
-		return o, plugin.Errorf(plugin.Protocol, "an offer of %d bytes of symmetric memory at offset %d of export %d",
+		return o, plugin.Errorf(plugin.Protocol, "an export of %d bytes of symmetric memory at offset %d of export %d",
 			o.Bytes, o.Offset, o.Export)
 	}
 	return o, nil

@@ -147,7 +147,7 @@ func (o *Observer) RunFailure(err error, plans Plans) *plugin.Error {
 		}
 		return reason
 	case detail.Code == plugin.Timeout:
-		reason = o.NoAnswer(detail.Rank, plans.Where(detail))
+		reason = o.PeerTimeout(detail.Rank, plans.Where(detail))
 		reason.Cause = err
 	}
 	if detail.Code == plugin.Mismatch {

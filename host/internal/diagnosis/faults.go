@@ -33,7 +33,7 @@ func (o *Observer) Fault(kind plugin.Fault, peer int, compared func() (own, thei
 		own, theirs := compared()
 		return o.invalidCount(peer, own, theirs)
 	}
-	reason := o.NoAnswer(peer, "")
+	reason := o.PeerTimeout(peer, "")
 	reason.Message += flights.Awaiting(o, peer)
 	return reason
 }

@@ -37,7 +37,7 @@ func (l *Late) Look(o *Observer, flights *Flights, engine bool, idle func() bool
 	if !closed && now.Sub(l.since) < o.Timeout || idle() || o.Failure.Reason() != nil {
 		return nil
 	}
-	reason := o.NoAnswer(behind, "")
+	reason := o.PeerTimeout(behind, "")
 	if closed {
 		reason = o.Mismatch(behind, fmt.Sprintf("%s has closed the communicator while rank %d waits for it",
 			o.PeerName(behind), o.Rank))

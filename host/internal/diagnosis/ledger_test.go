@@ -83,10 +83,10 @@ func TestALedgerNotesRejectedCalls(t *testing.T) {
 	for collective, number := range map[plugin.Collective]uint64{plugin.AllReduce: 2, plugin.Send: 0} {
 		err := errors.New(collective.String() + " on rank 0: count -1 is negative")
 		require.Equal(t, err, l.Reject(collective, err))
-		noted := l.Engine.PeerRefusal(0)
+		noted := l.Engine.PeerRejection(0)
 		require.Equal(t, number, noted.Seq)
 		require.Equal(t, collective.String()+": count -1 is negative", noted.Text)
 	}
 	require.EqualError(t, l.Invalid("split", "color %d is negative", -2), "split on rank 0: color -2 is negative")
-	require.Equal(t, "split: color -2 is negative", l.Engine.PeerRefusal(0).Text)
+	require.Equal(t, "split: color -2 is negative", l.Engine.PeerRejection(0).Text)
 }

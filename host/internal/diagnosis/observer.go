@@ -42,9 +42,9 @@ func (o *Observer) Deadline(ctx context.Context) (context.Context, context.Cance
 		o.Timeout))
 }
 
-// NoAnswer returns the timeout of a rank that waited for peer, as all ranks report it; where names the step, if that is
-// known.
-func (o *Observer) NoAnswer(peer int, where string) *plugin.Error {
+// PeerTimeout returns the timeout of a rank that waited for peer, as all ranks report it; where names the step,
+// if it is known.
+func (o *Observer) PeerTimeout(peer int, where string) *plugin.Error {
 	reason := &plugin.Error{Code: plugin.Timeout, Rank: o.Rank,
 		Message: fmt.Sprintf("rank %d got no response from %s for %v", o.Rank, o.PeerName(peer), o.Timeout)}
 	if where != "" {
@@ -70,9 +70,9 @@ func (o *Observer) NoAnswer(peer int, where string) *plugin.Error {
 // its callers do; asked says that the process has taken the request.
 func (o *Observer) MemoryLate(peer int, asked bool) error {
 	if !asked {
-		return o.NoAnswer(peer, "while its process took no request; it may be stopped")
+		return o.PeerTimeout(peer, "while its process took no request; it may be stopped")
 	}
-	return o.NoAnswer(peer, "while its process was making the memory; cudaFree there (torch.cuda.empty_cache) delays that until its GPU's kernels end, which may wait for other ranks")
+	return o.PeerTimeout(peer, "while its process was making the memory; cudaFree there (torch.cuda.empty_cache) delays that until its GPU's kernels end, which may wait for other ranks")
 }
 
 // stateOf reads a control page's record, which a peer may have filled with anything.

@@ -19,7 +19,7 @@ const maxNamed = 4
 // would have had among the collectives; 0 if it is none. It is on the path of errors alone.
 func (o *Observer) Reject(seq uint64, what string, err error) error {
 	if o.Failure.Reason() == nil { // else the peers have the reason
-		o.Engine.Refuse(seq, what+": "+strings.TrimPrefix(err.Error(), fmt.Sprintf("%s on rank %d: ", what, o.Rank)))
+		o.Engine.RejectCall(seq, what+": "+strings.TrimPrefix(err.Error(), fmt.Sprintf("%s on rank %d: ", what, o.Rank)))
 	}
 	return err
 }
@@ -52,7 +52,7 @@ func (o *Observer) rejections(in circumstance) string {
 		mine = State{}
 	}
 	for rank := range o.World {
-		rejection := o.Engine.PeerRefusal(rank)
+		rejection := o.Engine.PeerRejection(rank)
 		if !rejection.Valid {
 			continue
 		}
@@ -79,7 +79,7 @@ func (o *Observer) rejections(in circumstance) string {
 // RejectedBy returns the last thing that a rank which is gone has rejected, to be put behind a message; "" if it went
 // on since.
 func (o *Observer) RejectedBy(rank int) string {
-	if text := rejected(rank, o.Engine.PeerRefusal(rank), State{}, o.State(rank)); text != "" {
+	if text := rejected(rank, o.Engine.PeerRejection(rank), State{}, o.State(rank)); text != "" {
 		return "; " + text
 	}
 	return ""
@@ -106,7 +106,7 @@ func (o *Observer) PeerLost(rank, jobRank int, failure *plugin.Error) *plugin.Er
 // contradiction. It is empty where it explains nothing: the rank has come to the same collective since, or it was a
 // later one. The fields of a rejection came from another process and may hold anything, but its text is printable and
 // bounded.
-func rejected(rank int, rejection executor.Refusal, mine, theirs State) string {
+func rejected(rank int, rejection executor.Rejection, mine, theirs State) string {
 	if !rejection.Valid {
 		return ""
 	}
@@ -128,7 +128,7 @@ func rejected(rank int, rejection executor.Refusal, mine, theirs State) string {
 // rejectedBefore words a rejected call that a rank has gone on from. A rank that skips a call which the others make is
 // off by one from then on, which shows only later: when the ranks' calls contradict each other, or when the rank has
 // closed.
-func rejectedBefore(rank int, rejection executor.Refusal, mine State) string {
+func rejectedBefore(rank int, rejection executor.Rejection, mine State) string {
 	if !rejection.Valid || rejection.Since == 0 || rejection.Seq == 0 || rejection.Seq > mine.Seq {
 		return ""
 	}

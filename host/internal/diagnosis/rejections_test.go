@@ -11,35 +11,35 @@ func TestRejectionsExplainOnlyWhatTheyMay(t *testing.T) {
 	sum := func(seq uint64) State { return State{Valid: true, Seq: seq, Collective: plugin.AllReduce} }
 	closed := func(seq uint64) State { return State{Valid: true, Seq: seq, Collective: Closed} }
 	receive := State{Valid: true, Seq: 9, Collective: plugin.Recv}
-	refusal := func(seq, since uint64) executor.Refusal {
-		return executor.Refusal{Valid: true, Seq: seq, Since: since, Text: "all_reduce: count -1 is negative"}
+	rejection := func(seq, since uint64) executor.Rejection {
+		return executor.Rejection{Valid: true, Seq: seq, Since: since, Text: "all_reduce: count -1 is negative"}
 	}
 	const now, before = "rank 2 refused its all_reduce: count -1 is negative",
 		"rank 2 had refused its call #5, all_reduce: count -1 is negative"
 	for name, test := range map[string]struct {
-		refusal       executor.Refusal
+		rejection     executor.Rejection
 		mine, theirs  State
 		refused, past string
 	}{
-		"none":                                 {executor.Refusal{}, sum(5), sum(4), "", ""},
-		"of this call":                         {refusal(5, 0), sum(5), sum(4), now, ""},
-		"of the first call":                    {refusal(1, 0), sum(1), State{}, now, ""},
-		"of this call, whose record was there": {refusal(5, 0), sum(5), sum(5), now, ""},
-		"of an earlier call":                   {refusal(5, 0), sum(8), sum(4), now, ""},
-		"of a later call":                      {refusal(6, 0), sum(5), sum(5), "", ""},
-		"made again":                           {refusal(5, 1), sum(5), sum(5), "", before},
-		"made again, and more":                 {refusal(5, 3), sum(8), sum(7), "", before},
-		"closed after it":                      {refusal(5, 1), sum(5), closed(5), now, before},
-		"closed later":                         {refusal(5, 2), sum(6), closed(6), "", before},
-		"of no collective, behind":             {refusal(0, 0), sum(5), sum(4), now, ""},
-		"of no collective, done":               {refusal(0, 0), sum(5), sum(5), "", ""},
-		"waited for in a message":              {refusal(0, 0), receive, sum(9), now, ""},
-		"waited for in no operation":           {refusal(0, 0), State{}, sum(9), now, ""},
+		"none":                                 {executor.Rejection{}, sum(5), sum(4), "", ""},
+		"of this call":                         {rejection(5, 0), sum(5), sum(4), now, ""},
+		"of the first call":                    {rejection(1, 0), sum(1), State{}, now, ""},
+		"of this call, whose record was there": {rejection(5, 0), sum(5), sum(5), now, ""},
+		"of an earlier call":                   {rejection(5, 0), sum(8), sum(4), now, ""},
+		"of a later call":                      {rejection(6, 0), sum(5), sum(5), "", ""},
+		"made again":                           {rejection(5, 1), sum(5), sum(5), "", before},
+		"made again, and more":                 {rejection(5, 3), sum(8), sum(7), "", before},
+		"closed after it":                      {rejection(5, 1), sum(5), closed(5), now, before},
+		"closed later":                         {rejection(5, 2), sum(6), closed(6), "", before},
+		"of no collective, behind":             {rejection(0, 0), sum(5), sum(4), now, ""},
+		"of no collective, done":               {rejection(0, 0), sum(5), sum(5), "", ""},
+		"waited for in a message":              {rejection(0, 0), receive, sum(9), now, ""},
+		"waited for in no operation":           {rejection(0, 0), State{}, sum(9), now, ""},
 	} {
-		if text := rejected(2, test.refusal, test.mine, test.theirs); text != test.refused {
+		if text := rejected(2, test.rejection, test.mine, test.theirs); text != test.refused {
 			t.Errorf("%s: %q, want %q", name, text, test.refused)
 		}
-		if text := rejectedBefore(2, test.refusal, test.mine); text != test.past {
+		if text := rejectedBefore(2, test.rejection, test.mine); text != test.past {
 			t.Errorf("%s, before: %q, want %q", name, text, test.past)
 		}
 	}

@@ -93,7 +93,7 @@ func (o *Observer) WarnAbsent(seq uint64, collective plugin.Collective, stall ti
 	for rank := range o.World {
 		if theirs := o.State(rank); rank != o.Rank && (!theirs.Valid || theirs.Seq < seq) {
 			o.warnWaiting(rank, stall, seq, collective, theirs,
-				rejected(rank, o.Engine.PeerRefusal(rank), o.State(o.Rank), theirs))
+				rejected(rank, o.Engine.PeerRejection(rank), o.State(o.Rank), theirs))
 		}
 	}
 }

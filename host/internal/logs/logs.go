@@ -1,6 +1,6 @@
 // Package logs stands between Shunt and the program's log handler. A goroutine of its own hands the records on, in
 // their order. Who logs waits until a record is handled, so that a program that ends afterwards has it, but for
-// Patience at most: a handler that blocks, or calls Shunt, must not hold up what Shunt has to tell other ranks.
+// HandlerLimit at most: a handler that blocks, or calls Shunt, must not hold up what Shunt has to tell other ranks.
 package logs
 
 import (
@@ -11,8 +11,9 @@ import (
 )
 
 const (
-	// Patience bounds how long a record may delay its caller. After that no record delays anybody, until all are handled.
-	Patience = 100 * time.Millisecond
+	// HandlerLimit bounds how long a record may delay its caller. After that, records delay no caller until all are
+	// handled.
+	HandlerLimit = 100 * time.Millisecond
 	// Parting bounds how long the end of a job waits for the records that a slow handler still has to take.
 	Parting = time.Second
 	// longest limits the records that wait for the handler; later ones are only counted.
@@ -41,10 +42,10 @@ func (h *Handler) WithAttrs(attrs []slog.Attr) slog.Handler {
 // WithGroup returns a Handler with the same queue.
 func (h *Handler) WithGroup(name string) slog.Handler { return &Handler{h.queue, h.to.WithGroup(name)} }
 
-// Handle returns when the program's handler has, or after Patience.
+// Handle returns when the program's handler has, or after HandlerLimit.
 func (h *Handler) Handle(ctx context.Context, r slog.Record) error {
 	e := &entry{to: h.to, ctx: ctx, record: r.Clone(), done: make(chan struct{})}
-	if h.queue.push(e) && !within(e.done, Patience) {
+	if h.queue.push(e) && !within(e.done, HandlerLimit) {
 		h.queue.stuck()
 	}
 	return nil

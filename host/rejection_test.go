@@ -202,7 +202,7 @@ func TestARefusedCallMayBeMadeAgain(t *testing.T) {
 }
 
 // A rank that ends its program after an error closes the communicator.
-func TestARefusalIsToldOfARankThatHasClosed(t *testing.T) {
+func TestARejectionIsToldOfARankThatHasClosed(t *testing.T) {
 	for name, known := range map[string]int{"first call": 0, "later call": 1} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("SHUNT_STALL_WARNING", "100ms")
@@ -228,7 +228,7 @@ func TestARefusalIsToldOfARankThatHasClosed(t *testing.T) {
 }
 
 // A rank that skips what it was refused is off by one, which shows later.
-func TestARefusalIsToldWhenRanksDisagreeLater(t *testing.T) {
+func TestARejectionIsToldWhenRanksDisagreeLater(t *testing.T) {
 	t.Setenv("SHUNT_STALL_WARNING", "100ms")
 	errs := worldErrors(t, 2, nil, func(c *host.Communicator) error {
 		x := make([]float32, 4)

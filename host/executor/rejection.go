@@ -13,31 +13,31 @@ import (
 	"unsafe"
 )
 
-// maxRefusal is the most bytes of a rejection's text that a control page holds.
-const maxRefusal = 28 * 8
+// maxRejection is the most bytes of a rejection's text that a control page holds.
+const maxRejection = 28 * 8
 
-// Refusal is the last call that a rank refused by itself, for an error in its
+// Rejection is the last call that a rank rejected by itself, for an error in its
 // arguments. Nothing came of that call, and the rank may still make it as it should
 // be; until then its peers wait for it. It comes from memory that the peer writes,
 // so any value may stand in it, but Text is printable.
-type Refusal struct {
-	Valid bool   // false: the rank has no page, has refused nothing, or its refusal did not hold still
+type Rejection struct {
+	Valid bool   // false: the rank has no page, has rejected nothing, or was writing it
 	Seq   uint64 // that the call would have had among the collectives; 0: it is none
 	Since uint64 // how many operations the rank has announced since
 	Text  string // the operation and what was wrong with it
 }
 
-// Refuse tells peers that this rank has refused a call. Text beyond some 200
+// RejectCall tells peers that this rank has rejected a call. Text beyond some 200
 // bytes is cut off. It may be called from any goroutine.
-func (e *Engine) Refuse(seq uint64, text string) {
+func (e *Engine) RejectCall(seq uint64, text string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed || e.controls[e.rank].Base == nil {
 		return
 	}
 	control := (*C.sx_control)(e.controls[e.rank].Base)
-	r := &control.refusal
-	var bytes [maxRefusal]byte
+	r := &control.rejection
+	var bytes [maxRejection]byte
 	length := copy(bytes[:], printable(text))
 	// Go's atomics are sequentially consistent, so the version is odd before any
 	// field changes and even only after the last has.
@@ -53,23 +53,23 @@ func (e *Engine) Refuse(seq uint64, text string) {
 	atomic.StoreUint64(shared(unsafe.Pointer(&r.version)), version+1)
 }
 
-// PeerRefusal reads a rank's refusal.
-func (e *Engine) PeerRefusal(rank int) Refusal {
+// PeerRejection reads a rank's last rejected call.
+func (e *Engine) PeerRejection(rank int) Rejection {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
 	if rank < 0 || rank >= e.world || e.closed || e.controls[rank].Base == nil {
-		return Refusal{}
+		return Rejection{}
 	}
 	control := (*C.sx_control)(e.controls[rank].Base)
-	r := &control.refusal
-	var bytes [maxRefusal]byte
+	r := &control.rejection
+	var bytes [maxRejection]byte
 	// A seqlock, as in PeerRecord: a version that stays odd is a dead or hostile one.
 	for range 1000 {
 		version := atomic.LoadUint64(shared(unsafe.Pointer(&r.version)))
 		if version == 0 {
-			return Refusal{}
+			return Rejection{}
 		}
-		refusal := Refusal{Valid: true, Seq: atomic.LoadUint64(shared(unsafe.Pointer(&r.seq)))}
+		rejection := Rejection{Valid: true, Seq: atomic.LoadUint64(shared(unsafe.Pointer(&r.seq)))}
 		record, length := atomic.LoadUint64(shared(unsafe.Pointer(&r.record))),
 			atomic.LoadUint64(shared(unsafe.Pointer(&r.length)))
 		for i := range r.text {
@@ -79,11 +79,11 @@ func (e *Engine) PeerRefusal(rank int) Refusal {
 			continue
 		}
 		// A record that is being written has an odd version already.
-		refusal.Since = (atomic.LoadUint64(shared(unsafe.Pointer(&control.record.version))) - record + 1) / 2
-		refusal.Text = printable(string(bytes[:min(length, maxRefusal)]))
-		return refusal
+		rejection.Since = (atomic.LoadUint64(shared(unsafe.Pointer(&control.record.version))) - record + 1) / 2
+		rejection.Text = printable(string(bytes[:min(length, maxRejection)]))
+		return rejection
 	}
-	return Refusal{}
+	return Rejection{}
 }
 
 // shared returns a word of a control page, for Go's atomics.
@@ -92,8 +92,8 @@ func shared(field unsafe.Pointer) *uint64 { return (*uint64)(field) }
 // printable returns a text without what a terminal or a log might stumble over, cut to
 // what a control page holds.
 func printable(text string) string {
-	if len(text) > maxRefusal {
-		text = text[:maxRefusal]
+	if len(text) > maxRejection {
+		text = text[:maxRejection]
 	}
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

@@ -6,10 +6,10 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Offer lets peers fetch descriptors under a tag until Withdraw. It is local:
+// Publish lets peers fetch descriptors under a tag until Withdraw. It is local:
 // how peers learn of the tag is the caller's business. The descriptors stay the
 // caller's and may be closed afterwards.
-func (s *Share) Offer(tag string, fds []int) error {
+func (s *Share) Publish(tag string, fds []int) error {
 	regions := make([]plugin.Region, len(fds))
 	for i, fd := range fds {
 		regions[i].Handle.FD = fd
@@ -17,7 +17,7 @@ func (s *Share) Offer(tag string, fds []int) error {
 	return s.publish(tag, regions)
 }
 
-// Withdraw ends an Offer. Peers that have fetched keep what they have.
+// Withdraw ends what Publish began. Peers that have fetched keep what they have.
 func (s *Share) Withdraw(tag string) { s.withdraw(tag) }
 
 // OnDemand lets peers fetch under a tag the descriptor that a function returns, until the share is closed. It is called
@@ -28,7 +28,7 @@ func (s *Share) OnDemand(tag string, maker func() (fd int, err error)) {
 	s.makers[tag] = maker
 }
 
-// Fetch gets the descriptors that a rank of this host offers under a tag, or
+// Fetch gets the descriptors that a rank of this host has published under a tag, or
 // fails if there are not as many as wanted. They belong to the caller.
 func (s *Share) Fetch(ctx context.Context, rank int, tag string, wanted int) ([]int, error) {
 	if rank < 0 || rank >= len(s.peers) || wanted < 0 || wanted > MaxShared {
