@@ -33,7 +33,12 @@ func Absent(ctx context.Context, url string, rank, world int, reason *plugin.Err
 	for wait := 10 * time.Millisecond; ctx.Err() == nil; wait = min(2*wait, 500*time.Millisecond) {
 		if rank == 0 && m.file == "" {
 			// Nobody else listens there any more, and ranks come to ask.
-			if root, err := newRoot(m.secret, m.name, m.places, quiet); err == nil {
+			places, err := listening(ctx, m.places)
+			var root *Root
+			if err == nil {
+				root, err = newRoot(m.secret, m.name, places, quiet)
+			}
+			if err == nil {
 				root.store.mu.Lock()
 				root.store.world = world
 				root.store.failJoin(reason)

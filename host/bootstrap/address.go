@@ -182,6 +182,9 @@ func parsePorts(address string) ([]place, error) {
 	if host == "" || strings.ContainsAny(host, "/@ \x00") {
 		return nil, fmt.Errorf("host %q is malformed", host)
 	}
+	if a, err := netip.ParseAddr(host); err == nil && a.Is6() && a.IsLinkLocalUnicast() && a.Zone() == "" {
+		return nil, fmt.Errorf("host %q is link-local: want the interface too, as in [%s%%eth0]", host, host)
+	}
 	first, last, ranged := strings.Cut(ports, "-")
 	if !ranged {
 		last = first

@@ -76,6 +76,9 @@ func decodeGreeting(b []byte) (id, name storeID, n nonce, err error) {
 // another secret. Nothing is proved with it.
 const otherSecret = 1
 
+// secretsDiffer says why a rank has another secret.
+const secretsDiffer = "SHUNT_SECRET or secret= is not the same on all ranks"
+
 func encodeOtherSecret() []byte {
 	w := wire.Writer{B: append([]byte(nil), wireMagic[:]...)}
 	w.U16(wireVersion)
@@ -102,7 +105,7 @@ func decodeReply(b []byte, s secret, c nonce) (n nonce, err error) {
 		return n, err
 	}
 	if verdict == otherSecret {
-		return n, plugin.Errorf(plugin.Mismatch, "the job's store is there and has another secret: SHUNT_SECRET or secret= is not the same on all ranks")
+		return n, plugin.Errorf(plugin.Mismatch, "the job's store is there and has another secret: %s", secretsDiffer)
 	}
 	if !hmac.Equal(proof[:], s.derive("store", string(c[:]), string(n[:]))) {
 		return n, plugin.Errorf(plugin.Protocol, "the store does not know this job's secret")
@@ -169,7 +172,8 @@ func admit(conn net.Conn, find func(storeID) door) (*frameConn, door, *message, 
 	}
 	d := find(id)
 	if d == nil {
-		if (name != storeID{}) && lookupName(name) {
+		if st := lookupName(name); st != nil && (name != storeID{}) {
+			st.meetStranger(conn.RemoteAddr())
 			_, _ = conn.Write(encodeOtherSecret()) // a stranger; who cannot read it does not learn it
 			return nil, nil, nil, plugin.Errorf(plugin.Protocol, "it is a rank with another secret")
 		}

@@ -193,7 +193,7 @@ func NewID(addr string) (UniqueID, *Root, error) {
 	}
 	root, err := newRoot(id.secret, storeID{}, []place{network}, defaultLogger())
 	if err != nil {
-		return UniqueID{}, nil, err
+		return UniqueID{}, nil, plugin.Errorf(plugin.CodeOf(err), "unique id: %w", err)
 	}
 	addresses, err := reachable(root.hub.listener.Addr())
 	if err != nil {

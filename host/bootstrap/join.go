@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -136,7 +137,7 @@ func Join(ctx context.Context, c Config) (*Session, error) {
 		j.lacks(err)
 	}
 	if m.hosted && c.Rank == 0 {
-		if err := j.host(); err != nil {
+		if err := j.host(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -157,6 +158,7 @@ type joiner struct {
 	self    Member
 	root    *Root // attached, if the store is in this process
 	last    error // why the last attempt failed
+	slow    int   // attempts in which a place did not reply in time
 	hub     *hub  // for the case that this rank must run the store
 	standby []place
 	unable  *plugin.Error // why this rank cannot join though it can say so
@@ -184,12 +186,15 @@ func (j *joiner) lacks(err error) bool {
 }
 
 // host opens the store of a meeting place.
-func (j *joiner) host() error {
+func (j *joiner) host(ctx context.Context) error {
 	open := func() (err error) {
 		if j.meeting.file != "" {
 			j.root, err = hostFile(j.meeting.file, j.config.Logger)
-		} else {
-			j.root, err = newRoot(j.meeting.secret, j.meeting.name, j.meeting.places, j.config.Logger)
+			return err
+		}
+		places, err := listening(ctx, j.meeting.places)
+		if err == nil {
+			j.root, err = newRoot(j.meeting.secret, j.meeting.name, places, j.config.Logger)
 		}
 		return err
 	}
@@ -198,7 +203,9 @@ func (j *joiner) host() error {
 		err = open()
 	}
 	if err != nil {
-		return err
+		return &plugin.Error{Code: plugin.CodeOf(err), Rank: j.config.Rank, Cause: err, Message: fmt.Sprintf(
+			"rank %d (pid %d on host %s) cannot serve the other ranks at %s: %v", j.config.Rank, j.self.PID, j.self.Host,
+			j.meeting.text, err)}
 	}
 	j.meeting.secret = j.root.store.secret
 	j.root.attach() // cannot fail, nobody else knows it
@@ -223,11 +230,12 @@ func (j *joiner) run(ctx context.Context) (*Session, error) {
 		if descriptors.Lacking(err) && !j.lacks(err) {
 			return nil, j.unable // not even the reserve is left to say so with
 		}
-		var final *plugin.Error
-		if errors.As(err, &final) && final.Code != plugin.Protocol {
+		if final(err) {
 			return nil, err
 		}
-		j.last = err
+		if deadline, _ := ctx.Deadline(); j.last == nil || time.Now().Before(deadline) { // else the time cut it short
+			j.last = err
+		}
 		pause.Reset(wait)
 	}
 }
@@ -258,29 +266,24 @@ func (j *joiner) attempt(ctx context.Context) (*Session, error) {
 	if session, tried, err := j.attemptHere(ctx); tried {
 		return session, err
 	}
+	places, err := resolved(ctx, j.meeting.places)
+	if err != nil {
+		return nil, err
+	}
 	var errs ofPlaces
-	for _, p := range j.meeting.places {
-		dialer := net.Dialer{Timeout: time.Second}
-		conn, err := dialer.DialContext(ctx, p.network, p.address)
-		if err == nil {
-			err = SameUser(conn)
-			if err != nil {
-				conn.Close()
-			}
-			if err != nil && len(j.meeting.places) == 1 { // nobody else can come to this name while that process has it
-				return nil, plugin.Errorf(plugin.InvalidArgument,
-					"rank %d cannot join at %s: %w; all ranks of one machine belong to one user", j.config.Rank, j.meeting.text, err)
-			}
-		}
+	for len(places) > 0 {
+		f, at, err := j.knock(ctx, places)
 		if err == nil {
 			var session *Session
-			if session, err = j.enter(ctx, conn); session != nil {
+			if session, err = j.enter(ctx, f); session != nil {
 				return session, nil
 			}
-			var final *plugin.Error
-			if errors.As(err, &final) && final.Code != plugin.Protocol {
-				return nil, err
-			}
+			places = places[at+1:] // the store of another job with this secret, perhaps
+		} else {
+			places = nil
+		}
+		if final(err) {
+			return nil, err
 		}
 		errs = append(errs, err)
 	}
@@ -312,7 +315,11 @@ func (j *joiner) attemptHere(ctx context.Context) (_ *Session, tried bool, err e
 	}
 	previous := j.root
 	j.root = root
-	session, err := j.enter(ctx, conn)
+	f, err := j.greet(ctx, conn)
+	var session *Session
+	if err == nil {
+		session, err = j.enter(ctx, f)
+	}
 	if session == nil && previous == nil {
 		j.root = nil
 		root.detach()
@@ -320,24 +327,32 @@ func (j *joiner) attemptHere(ctx context.Context) (_ *Session, tried bool, err e
 	return session, true, err
 }
 
-// enter introduces this rank over a fresh connection and waits until all ranks
-// have come. It takes the connection over.
-func (j *joiner) enter(ctx context.Context, conn net.Conn) (*Session, error) {
-	c := &j.config
+// greet finds out whether the store is at the other end of a fresh connection, which it closes if not.
+func (j *joiner) greet(ctx context.Context, conn net.Conn) (*frameConn, error) {
 	deadline, _ := ctx.Deadline() // Join set one
 	f, err := greet(conn, j.meeting.secret, j.meeting.name, deadline)
-	if plugin.CodeOf(err) == plugin.Mismatch {
-		conn.Close()
-		return nil, rankError(plugin.Mismatch, c.Rank, "rank %d cannot join at %s: %v", c.Rank, j.meeting.text, err)
+	if err == nil {
+		return f, nil
 	}
-	if err != nil {
-		conn.Close()
-		return nil, plugin.Errorf(plugin.Protocol, "%w", err)
+	conn.Close()
+	switch {
+	case plugin.CodeOf(err) == plugin.Mismatch:
+		return nil, rankError(plugin.Mismatch, j.config.Rank, "rank %d cannot join at %s: %v", j.config.Rank, j.meeting.text,
+			err)
+	case errors.Is(err, io.EOF):
+		err = plugin.Errorf(plugin.Protocol, "what listens there is not the job's store, and closed the connection")
 	}
+	return nil, plugin.Errorf(plugin.Protocol, "%w", err)
+}
+
+// enter introduces this rank to the store and waits until all ranks have come. It takes the connection over.
+func (j *joiner) enter(ctx context.Context, f *frameConn) (*Session, error) {
+	c := &j.config
+	deadline, _ := ctx.Deadline() // Join set one
 	hello := message{Kind: msgHello, Err: j.unable, Standby: j.stand(), Member: j.self, World: c.World,
 		Left: max(time.Until(deadline), 0), Heartbeat: c.Heartbeat, Silence: c.Silence, Process: thisProcess()}
 	if err := f.write(hello.frame()); err != nil {
-		conn.Close()
+		f.Close()
 		return nil, plugin.Errorf(plugin.Protocol, "%w", err)
 	}
 	stop := context.AfterFunc(ctx, func() {
@@ -348,18 +363,18 @@ func (j *joiner) enter(ctx context.Context, conn net.Conn) (*Session, error) {
 	defer stop()
 	reply, err := j.wait(f, deadline)
 	if err != nil {
-		conn.Close()
+		f.Close()
 		return nil, err
 	}
 	if reply.Kind == msgRefuse {
-		conn.Close()
+		f.Close()
 		if reply.Retry && !j.meeting.once {
 			return nil, plugin.Errorf(plugin.Protocol, "%w", reply.Err)
 		}
 		return nil, reply.Err
 	}
 	if len(reply.Members) != c.World {
-		conn.Close()
+		f.Close()
 		return nil, plugin.Errorf(plugin.Internal, "join: the store welcomed %d ranks, want %d", len(reply.Members), c.World)
 	}
 	return newSession(f, reply, c.Rank, j.root, j.hub, j.meeting.secret, c.Timeout, c.Logger), nil

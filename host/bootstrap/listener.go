@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -46,6 +47,7 @@ type unverified struct {
 type hub struct {
 	key      place
 	listener net.Listener
+	foreign  bool // key has an address that this host does not have
 	logger   *slog.Logger
 	refs     int // guarded by registry.mu
 	done     sync.WaitGroup
@@ -93,18 +95,18 @@ func lookup(id storeID) *store {
 	return nil
 }
 
-// lookupName reports whether ranks gather at a store of this name.
-func lookupName(name storeID) bool {
+// lookupName finds a store of this name at which ranks gather; nil if there is none.
+func lookupName(name storeID) *store {
 	registry.mu.Lock()
 	defer registry.mu.Unlock()
 	for _, stores := range registry.stores {
 		for _, st := range stores {
 			if st.name == name && st.gathering() {
-				return true
+				return st
 			}
 		}
 	}
-	return false
+	return nil
 }
 
 func register(st *store) {
@@ -137,18 +139,18 @@ func acquireHub(places []place, logger *slog.Logger) (*hub, error) {
 			h.refs++
 			return h, nil
 		}
-		listener, err := listen(p)
+		listener, foreign, err := listen(p)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		h := &hub{key: p, listener: listener, logger: logger, refs: 1}
+		h := &hub{key: p, listener: listener, foreign: foreign, logger: logger, refs: 1}
 		registry.hubs[p] = h
 		h.done.Add(1)
 		go h.accept()
 		return h, nil
 	}
-	return nil, plugin.Errorf(plugin.System, "rendezvous: cannot listen: %w", errs)
+	return nil, plugin.Errorf(plugin.System, "cannot listen: %w", errs)
 }
 
 // ofPlaces are the errors of several places, in one line that says each once.
@@ -166,26 +168,48 @@ func (e ofPlaces) Error() string {
 
 func (e ofPlaces) Unwrap() []error { return e }
 
-// listen listens at a place. Where the name in it is this host's as others see it (behind NAT, or one that this host
-// itself takes for loopback, as Debian's 127.0.1.1), it listens on every interface.
-func listen(p place) (net.Listener, error) {
-	host, port, err := net.SplitHostPort(p.address)
-	if p.network != "tcp" || err != nil {
-		return net.Listen(p.network, p.address)
+// listen listens at a place. Where its address is that of this host as others see it (behind NAT), it listens on every
+// interface.
+func listen(p place) (listener net.Listener, foreign bool, err error) {
+	listener, err = net.Listen(p.network, p.address)
+	_, port, malformed := net.SplitHostPort(p.address)
+	if p.network != "tcp" || malformed != nil || !errors.Is(err, syscall.EADDRNOTAVAIL) {
+		return listener, false, err
 	}
-	everywhere := net.JoinHostPort("", port)
-	listener, err := net.Listen(p.network, p.address)
-	if errors.Is(err, syscall.EADDRNOTAVAIL) {
-		return net.Listen(p.network, everywhere)
+	listener, err = net.Listen(p.network, net.JoinHostPort("", port))
+	return listener, true, err
+}
+
+// listening returns where a host that others look for at places listens: on every interface for a name that this host
+// itself takes for loopback, as Debian's 127.0.1.1, and for a name of several addresses, as each may be the one by which
+// another host comes.
+func listening(ctx context.Context, places []place) ([]place, error) {
+	list := make([]place, len(places))
+	for i, p := range places {
+		list[i] = p
+		host, port, err := net.SplitHostPort(p.address)
+		if p.network != "tcp" || err != nil || !isName(host) {
+			continue
+		}
+		found, err := resolved(ctx, places[i:i+1])
+		if err != nil && !ownName(host) { // whose address others may know first, as in Kubernetes
+			code := plugin.System
+			if ctx.Err() != nil {
+				code = plugin.Timeout
+			}
+			return nil, plugin.Errorf(code, "cannot listen: %w", err)
+		}
+		local := !slices.ContainsFunc(found, func(p place) bool {
+			return !netip.MustParseAddrPort(p.address).Addr().IsLoopback()
+		})
+		switch {
+		case local && ownName(host), !local && len(found) > 1:
+			list[i].address = net.JoinHostPort("", port)
+		case !local:
+			list[i] = found[0]
+		}
 	}
-	if err != nil || !ownName(host) {
-		return listener, err
-	}
-	if at, is := listener.Addr().(*net.TCPAddr); is && at.IP.IsLoopback() {
-		listener.Close()
-		return net.Listen(p.network, everywhere)
-	}
-	return listener, nil
+	return list, nil
 }
 
 // ownName tells whether a host is named by this host's name, with or without its domain.

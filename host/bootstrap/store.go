@@ -50,6 +50,7 @@ type store struct {
 	proofBy  time.Time // when the store folds without proof that lost ranks have ended; zero: it may go on
 	round    uint64    // of questions to the ranks whether they are here
 	asked    uint64    // the round whose replies decide about lost ranks; 0: none is asked
+	stranger string    // where a rank with another secret came from; "": none did
 
 	heartbeat, silence time.Duration
 }
@@ -181,10 +182,33 @@ func (st *store) expect(deadline time.Time) {
 		defer st.mu.Unlock()
 		if st.phase == gathering {
 			missing, list := st.missing()
-			st.failJoin(rankError(plugin.Timeout, missing[0], "%d of %d ranks have not joined within %v: %s",
-				len(missing), st.world, time.Since(began).Round(time.Millisecond), list))
+			st.failJoin(rankError(plugin.Timeout, missing[0], "%d of %d ranks have not joined within %v: %s%s",
+				len(missing), st.world, time.Since(began).Round(time.Millisecond), list, st.hints()))
 		}
 	})
+}
+
+// hints says what may keep ranks away. The caller holds mu.
+func (st *store) hints() (text string) {
+	if st.root != nil && st.root.hub != nil && st.root.hub.foreign {
+		address, _, _ := net.SplitHostPort(st.root.hub.key.address)
+		text = fmt.Sprintf("; rank 0 is on host %s, which has no address %s", st.self.Host, address)
+	}
+	if st.stranger != "" {
+		text += fmt.Sprintf("; a rank came from %s with another secret: %s", st.stranger, secretsDiffer)
+	}
+	return text
+}
+
+// meetStranger is called for a rank with another secret.
+func (st *store) meetStranger(from net.Addr) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if tcp, is := from.(*net.TCPAddr); is {
+		st.stranger = tcp.AddrPort().Addr().Unmap().String()
+	} else {
+		st.stranger = "this host"
+	}
 }
 
 // missing returns the ranks that have not arrived. The caller holds mu.

@@ -1,6 +1,7 @@
 package network
 
 import (
+	"encoding/binary"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -272,6 +273,35 @@ func TestNameOfTheOwnHost(t *testing.T) {
 	hosts[0].File(t, "/etc/hosts", "127.0.0.1 localhost\n127.0.1.1 node0\n")
 	hosts[1].File(t, "/etc/hosts", "127.0.0.1 localhost\n10.0.0.1 node0\n")
 	goes(t, hosts, []int{0, 0, 1, 1}, Program{}, "SHUNT_ID=tcp://node0:29500", "SHUNT_TIMEOUT=10s")
+}
+
+// TestNamesOfSeveralAddresses: a name leads to rank 0 if one of its addresses does, whatever becomes of what is sent to
+// the others.
+func TestNamesOfSeveralAddresses(t *testing.T) {
+	t.Parallel()
+	const silent, v4, v6 = "10.0.0.50 trainer\n", "10.0.0.1 trainer\n", "fd00::1 trainer\n"
+	of := func(kind uint16) Condition {
+		return Condition{Stops: func(f []byte) bool { return len(f) > 14 && binary.BigEndian.Uint16(f[12:]) == kind }}
+	}
+	for _, c := range []struct {
+		name, names string
+		Condition
+	}{
+		{"silent first", silent + v4, Condition{}}, {"silent last", v4 + silent, Condition{}},
+		{"IPv6 dropped", v6 + v4, of(0x86dd)}, {"IPv4 dropped", v6 + v4, of(0x0800)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			hosts := lan(t, 2)
+			for i, h := range hosts {
+				h.Do(t, fmt.Sprintf("ip addr add fd00::%d/64 dev eth0 nodad", i+1))
+				h.Do(t, "ip neigh add 10.0.0.50 lladdr 02:00:00:00:00:01 dev eth0")
+				h.File(t, "/etc/hosts", "127.0.0.1 localhost\n"+c.names)
+				h.Links[0].Set(c.Condition, c.Condition)
+			}
+			goes(t, hosts, []int{0, 0, 1, 1}, Program{Does: "nothing"}, "SHUNT_ID=tcp://trainer:29500", "SHUNT_TIMEOUT=10s")
+		})
+	}
 }
 
 // TestInterfacesThatReachNobody: ranks find the addresses by which they reach each other, also those of the store's

@@ -1,0 +1,204 @@
+package bootstrap
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// names has a name mean addresses.
+func names(t *testing.T, name string, addresses ...string) {
+	old := lookupAddresses
+	lookupAddresses = func(ctx context.Context, network, host string) (list []netip.Addr, err error) {
+		if host != name {
+			return old(ctx, network, host)
+		}
+		for _, a := range addresses {
+			list = append(list, netip.MustParseAddr(a))
+		}
+		return list, nil
+	}
+	t.Cleanup(func() { lookupAddresses = old })
+}
+
+// A name of several addresses leads to the one at which the store is, also where another replies nothing.
+func TestNameOfSeveralAddresses(t *testing.T) {
+	dialing(t)
+	silent := netip.MustParseAddrPort(silentAddress(t))
+	key := secret{1}
+	root, err := newRoot(key, storeID{}, []place{{"tcp", fmt.Sprintf("127.0.0.2:%d", silent.Port())}}, quiet)
+	require.NoError(t, err)
+	defer root.Close()
+	for _, addresses := range [][]string{{"127.0.0.1", "127.0.0.2"}, {"127.0.0.2", "127.0.0.1"}, {"127.0.0.3", "127.0.0.2"}} {
+		names(t, "trainer", addresses...)
+		j := &joiner{meeting: meeting{secret: key, places: []place{{"tcp", fmt.Sprintf("trainer:%d", silent.Port())}}}}
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		places, err := resolved(ctx, j.meeting.places)
+		require.NoError(t, err)
+		f, _, err := j.knock(ctx, places)
+		require.NoError(t, err, "%v", addresses)
+		require.Equal(t, "127.0.0.2", f.RemoteAddr().(*net.TCPAddr).IP.String())
+		f.Close()
+		cancel()
+	}
+}
+
+// slowly stands before a server and has it reply late, as on a network of long delay.
+func slowly(t *testing.T, to string, delay time.Duration) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			near, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				<-time.After(delay)
+				if far, err := net.Dial("tcp", to); err == nil {
+					go relay(near, far)
+					relay(far, near)
+				}
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// relay carries what comes from one end of a connection to another.
+func relay(to, from net.Conn) {
+	defer to.Close()
+	defer from.Close()
+	b := make([]byte, 4096)
+	for {
+		n, err := from.Read(b)
+		if err != nil {
+			return
+		}
+		if _, err := to.Write(b[:n]); err != nil {
+			return
+		}
+	}
+}
+
+// A store that is slow to reply is found beside places that do not reply at all, and a port that another program has
+// holds nobody up.
+func TestSlowStoreBesideSilentPlaces(t *testing.T) {
+	mute, err := net.Listen("tcp", "127.0.0.1:0") // it takes connections and says nothing
+	require.NoError(t, err)
+	defer mute.Close()
+	key := secret{2}
+	root, err := newRoot(key, storeID{}, []place{{"tcp", "127.0.0.1:0"}}, quiet)
+	require.NoError(t, err)
+	defer root.Close()
+	j := &joiner{meeting: meeting{secret: key, places: []place{{"tcp", mute.Addr().String()}, {"tcp", silentAddress(t)},
+		{"tcp", slowly(t, root.hub.listener.Addr().String(), time.Second)}}}}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	began := time.Now()
+	f, at, err := j.knock(ctx, j.meeting.places)
+	require.NoError(t, err)
+	defer f.Close()
+	require.Equal(t, 2, at)
+	require.Less(t, time.Since(began), handshakeTimeout)
+}
+
+// Rank 0 listens where others may come by: at each of the addresses of its name.
+func TestWhereRankZeroListens(t *testing.T) {
+	port := strconv.Itoa(freePort(t))
+	for _, c := range []struct {
+		addresses []string
+		want      string
+	}{
+		{[]string{"10.1.2.3"}, "10.1.2.3"},
+		{[]string{"10.1.2.3", "fd00::1"}, ""},
+		{[]string{"127.0.1.1", "10.1.2.3"}, ""},
+		{[]string{"127.0.0.1", "::1"}, "trainer"},
+	} {
+		names(t, "trainer", c.addresses...)
+		places, err := listening(t.Context(), []place{{"tcp", net.JoinHostPort("trainer", port)}})
+		require.NoError(t, err)
+		require.Equal(t, []place{{"tcp", net.JoinHostPort(c.want, port)}}, places, "%v", c.addresses)
+	}
+}
+
+// A link-local address is one of an interface: it keeps its zone, and is refused without.
+func TestLinkLocalPlaces(t *testing.T) {
+	m, err := parseMeeting("tcp://[fe80::1%eth0]:29500", "")
+	require.NoError(t, err)
+	places, err := resolved(t.Context(), m.places)
+	require.NoError(t, err)
+	require.Equal(t, []place{{"tcp", "[fe80::1%eth0]:29500"}}, places)
+	places, err = listening(t.Context(), m.places)
+	require.NoError(t, err)
+	require.Equal(t, m.places, places)
+	_, err = parseMeeting("tcp://[fe80::1]:29500", "")
+	require.ErrorContains(t, err, "want the interface too, as in [fe80::1%eth0]")
+	require.Equal(t, plugin.InvalidArgument, plugin.CodeOf(err))
+}
+
+// A name service that says nothing holds rank 0 up for its time at most, and the error names the rank and the place.
+func TestNameServiceThatSaysNothing(t *testing.T) {
+	old := lookupAddresses
+	lookupAddresses = func(ctx context.Context, _, host string) ([]netip.Addr, error) {
+		<-ctx.Done()
+		return nil, &net.DNSError{Err: "i/o timeout", Name: host, IsTimeout: true}
+	}
+	t.Cleanup(func() { lookupAddresses = old })
+	began := time.Now()
+	errs := joinErrors(t, Config{Rank: 0, World: 2, URL: "tcp://trainer:29500", Timeout: 200 * time.Millisecond},
+		Config{Rank: 1, World: 2, URL: "tcp://trainer:29500", Timeout: 200 * time.Millisecond})
+	for rank, want := range []string{"cannot serve the other ranks at tcp://trainer:29500: cannot listen: lookup trainer",
+		"did not find the job's store at tcp://trainer:29500 in time"} {
+		require.ErrorContains(t, errs[rank], want)
+		require.Equal(t, plugin.Timeout, plugin.CodeOf(errs[rank]))
+		require.Equal(t, rank, errs[rank].(*plugin.Error).Rank)
+	}
+	require.Less(t, time.Since(began), 10*time.Second)
+}
+
+// The error of a rank that finds no store has what came of its attempts, and not that its time was over in the last one.
+func TestLastAttemptThatTimeCutShort(t *testing.T) {
+	old, asked := lookupAddresses, 0
+	lookupAddresses = func(ctx context.Context, network, host string) ([]netip.Addr, error) {
+		if asked++; asked == 1 {
+			return old(ctx, network, "127.0.0.1")
+		}
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	t.Cleanup(func() { lookupAddresses = old })
+	errs := joinErrors(t, Config{Rank: 1, World: 2, URL: fmt.Sprintf("tcp://trainer:%d", freePort(t)),
+		Timeout: 500 * time.Millisecond})
+	require.ErrorContains(t, errs[0], "connection refused")
+}
+
+// Where ranks stay away, the error says what rank 0 knows of that: it listens at an address that its host does not have,
+// and ranks with another secret came.
+func TestWhyRanksStayAway(t *testing.T) {
+	url := fmt.Sprintf("tcp://192.0.2.1:%d", freePort(t))
+	errs := joinErrors(t, Config{Rank: 0, World: 2, URL: url, Timeout: 50 * time.Millisecond})
+	require.ErrorContains(t, errs[0], "1 of 2 ranks have not joined")
+	require.ErrorContains(t, errs[0], "; rank 0 is on host ")
+	require.ErrorContains(t, errs[0], ", which has no address 192.0.2.1")
+
+	url = fmt.Sprintf("tcp://127.0.0.1:%d", freePort(t))
+	first := make(chan error, 1)
+	go func() {
+		first <- joinErrors(t, Config{Rank: 0, World: 2, URL: url, Secret: "one", Timeout: 5 * time.Second})[0]
+	}()
+	dialing(t)
+	_, err := Join(t.Context(), Config{Rank: 1, World: 2, URL: url, Secret: "two", Timeout: 4 * time.Second, Logger: quiet})
+	require.ErrorContains(t, err, "another secret")
+	require.ErrorContains(t, <-first,
+		"; a rank came from 127.0.0.1 with another secret: SHUNT_SECRET or secret= is not the same on all ranks")
+}
