@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -201,4 +202,30 @@ func TestWhyRanksStayAway(t *testing.T) {
 	require.ErrorContains(t, err, "another secret")
 	require.ErrorContains(t, <-first,
 		"; a rank came from 127.0.0.1 with another secret: SHUNT_SECRET or secret= is not the same on all ranks")
+}
+
+// The kernel sends what a network has lost ten times within a rank's silence, so that an outage that ends in time is
+// none.
+func TestWhatIsLostIsSentAgainInTime(t *testing.T) {
+	resend := func(f *frameConn) (wait int) {
+		raw, err := f.Conn.(*net.TCPConn).SyscallConn()
+		require.NoError(t, err)
+		require.NoError(t, raw.Control(func(fd uintptr) {
+			wait, err = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_RTO_MAX_MS)
+		}))
+		if err != nil {
+			t.Skip("TCP_RTO_MAX_MS, of Linux 6.15: ", err)
+		}
+		return wait
+	}
+	dialing(t)
+	for silence, want := range map[time.Duration]int{2 * time.Second: 1000, 30 * time.Second: 3000, time.Hour: 120000} {
+		sessions := joinAll(t, 2, func(c *Config) { c.Heartbeat, c.Silence = time.Second, silence })
+		require.Equal(t, want, resend(sessions[1].link.Load()))
+		st := lookup(sessions[0].secret.id())
+		st.mu.Lock()
+		f := st.members[1].conn
+		st.mu.Unlock()
+		require.Equal(t, want, resend(f))
+	}
 }

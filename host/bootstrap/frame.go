@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -100,7 +102,32 @@ func (f *frameConn) setSilence(d time.Duration) {
 	f.mu.Lock()
 	f.silence = d
 	f.mu.Unlock()
+	f.resendWithin(d)
 }
+
+// resendWithin has the kernel send again what a network has lost ten times within a peer's silence, a second apart at
+// least: it would else wait twice as long each time, so that an outage of two thirds of the silence were the end. Linux
+// has it since 6.15.
+func (f *frameConn) resendWithin(silence time.Duration) {
+	conn, is := f.Conn.(*net.TCPConn)
+	if !is {
+		return
+	}
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) {
+		wait := min(max(silence/10, shortestResend), longestResend)
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_RTO_MAX_MS, int(wait.Milliseconds()))
+	})
+}
+
+// What the kernel takes for the longest time between two attempts to send.
+const (
+	shortestResend = time.Second
+	longestResend  = 2 * time.Minute
+)
 
 // frame is a kind and a body in two parts, so that one payload can be shared
 // by frames to many.

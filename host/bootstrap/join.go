@@ -349,6 +349,7 @@ func (j *joiner) greet(ctx context.Context, conn net.Conn) (*frameConn, error) {
 func (j *joiner) enter(ctx context.Context, f *frameConn) (*Session, error) {
 	c := &j.config
 	deadline, _ := ctx.Deadline() // Join set one
+	f.resendWithin(c.Silence)
 	hello := message{Kind: msgHello, Err: j.unable, Standby: j.stand(), Member: j.self, World: c.World,
 		Left: max(time.Until(deadline), 0), Heartbeat: c.Heartbeat, Silence: c.Silence, Process: thisProcess()}
 	if err := f.write(hello.frame()); err != nil {

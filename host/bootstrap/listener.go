@@ -181,8 +181,7 @@ func listen(p place) (listener net.Listener, foreign bool, err error) {
 }
 
 // listening returns where a host that others look for at places listens: on every interface for a name that this host
-// itself takes for loopback, as Debian's 127.0.1.1, and for a name of several addresses, as each may be the one by which
-// another host comes.
+// itself takes for loopback, as Debian's 127.0.1.1, and for a name of several addresses, as others may come by each.
 func listening(ctx context.Context, places []place) ([]place, error) {
 	list := make([]place, len(places))
 	for i, p := range places {

@@ -154,6 +154,7 @@ func (st *store) enroll(f *frameConn, hello *message, inProcess bool) {
 		st.self.Rank = hello.Member.Rank
 	}
 	m.send((&message{Kind: msgAdmit, Store: st.self, Process: thisProcess()}).frame())
+	m.conn.resendWithin(hello.Silence)
 	if !inProcess && m.conn.limitReads(hello.Silence) != nil {
 		m.process = processID{} // the connection is lost already, as the reader finds out
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"golang.org/x/sys/unix"
 )
 
 var (
@@ -94,6 +95,35 @@ func TestOutages(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestLongOutage: a network that is away for three quarters of the time after which ranks count as dead loses nobody.
+func TestLongOutage(t *testing.T) {
+	t.Parallel()
+	if reason := noLimit(); reason != "" {
+		t.Skip(reason)
+	}
+	w := start(t, lan(t, 2), []int{0, 0, 1, 1}, Program{Bytes: 4000, Pause: 5 * time.Millisecond}, "SHUNT_HEARTBEAT=1s")
+	w.all(20*time.Second, "runs")
+	cut[0].begin(t, w.hosts[1])
+	<-time.After(7800 * time.Millisecond) // the outage
+	cut[0].end(t, w.hosts[1])
+	w.stop()
+	w.all(30*time.Second, "ended")
+	w.unharmed()
+}
+
+// noLimit returns why the kernel cannot be told how long it may wait before it sends again; "" if it can.
+func noLimit() string {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err == nil {
+		defer unix.Close(fd)
+		_, err = unix.GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_RTO_MAX_MS)
+	}
+	if err != nil {
+		return fmt.Sprintf("TCP_RTO_MAX_MS, of Linux 6.15: %v", err)
+	}
+	return ""
 }
 
 // running starts ranks that call.
