@@ -13,8 +13,8 @@ import (
 // headStart is the time that a place has to itself before the next one is tried beside it, as in RFC 8305.
 const headStart = 250 * time.Millisecond
 
-// Limits of one attempt to connect. It grows, for networks that take seconds to reply; it begins short, as rank 0 may be
-// about to listen where nobody replies yet.
+// Limits of one attempt to connect. It begins short, as rank 0 may be about to listen where nobody replies yet, and
+// grows, for networks that take seconds to reply.
 const (
 	shortestDial = time.Second
 	longestDial  = 5 * time.Second
@@ -51,9 +51,9 @@ func isName(host string) bool {
 	return err != nil && host != ""
 }
 
-// knock looks for the store at all places: at the first, and beside it at the next ones where it takes long to reply. It
-// returns the first connection to a store that has proved the secret, and the number of its place. An error with another
-// code than Protocol is final.
+// knock looks for the store at all places: at the first, and beside it at the next ones where it takes long to reply.
+// It returns the first connection to a store that has proved the secret, and the number of its place. An error with
+// another code than Protocol is final.
 func (j *joiner) knock(ctx context.Context, places []place) (*frameConn, int, error) {
 	type outcome struct {
 		of  int

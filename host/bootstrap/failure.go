@@ -129,6 +129,10 @@ func (s *Session) lost(why string) (reason *plugin.Error, goOn bool) {
 		return s.closedReason(), false
 	}
 	reason = rankError(plugin.PeerDied, s.storeRank(), "%s, which runs the job's store, died: %s", s.storeName(), why)
+	if s.givenUp != nil {
+		reason = rankError(plugin.PeerDied, s.storeRank(), "%s, which runs the job's store, has given up rank %d: %s",
+			s.storeName(), s.rank, why)
+	}
 	s.logger.Warn("rendezvous: store lost", "rank", s.rank, "reason", reason.Message)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,10 +146,15 @@ func (s *Session) lost(why string) (reason *plugin.Error, goOn bool) {
 		its := reason
 		if rank != s.store.Rank {
 			its = rankError(plugin.PeerDied, rank, "rank %d (pid %d on host %s) died: %s", rank, who.PID, who.Host, why)
+			if s.givenUp != nil {
+				its = rankError(plugin.PeerDied, rank, "rank %d (pid %d on host %s) has given up rank %d: %s", rank, who.PID,
+					who.Host, s.rank, why)
+			}
 		}
 		s.setState(rank, Dead, its)
 		s.push(Failure{Rank: rank, PID: who.PID, Host: who.Host, Err: its})
 	}
+	s.givenUp = nil
 	return reason, true
 }
 

@@ -1,7 +1,9 @@
 package bootstrap
 
 import (
+	"errors"
 	"io"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -192,12 +194,16 @@ func (m *member) reader() {
 
 // drain swallows what a rank sends after its part has ended, until it closes.
 func (m *member) drain(err error) {
-	if err != errParted {
+	silent := errors.Is(err, os.ErrDeadlineExceeded) && !m.exited.Load()
+	if err != errParted && !silent {
 		m.conn.Close()
 		return
 	}
 	if m.conn.limitReads(partingTime) == nil {
 		_, _ = io.Copy(io.Discard, m.conn) // ends at the limit or when the rank closes
+	}
+	if silent {
+		m.conn.Close() // the writer may wait for it too
 	}
 }
 
@@ -209,15 +215,6 @@ func (st *store) lost(m *member, err error) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	wasGone := m.gone
-	m.finish()
-	if wasGone {
-		st.settle()
-		return
-	}
-	if m.state == GaveUp {
-		st.retire(m)
-		return
-	}
 	m.mu.Lock()
 	if m.overflow {
 		err = plugin.Errorf(plugin.Protocol, "it does not read the messages that it is sent")
@@ -229,6 +226,18 @@ func (st *store) lost(m *member, err error) {
 	}
 	reason := rankError(plugin.PeerDied, m.who.Rank, "rank %d (pid %d on host %s) died: %s", m.who.Rank, m.who.PID,
 		m.who.Host, why)
+	if errors.Is(err, os.ErrDeadlineExceeded) && !m.exited.Load() { // it may have been stopped, and must not take this process for dead
+		m.send((&message{Kind: msgRefuse, Retry: st.phase == running, Err: reason}).frame())
+	}
+	m.finish()
+	if wasGone {
+		st.settle()
+		return
+	}
+	if m.state == GaveUp {
+		st.retire(m)
+		return
+	}
 	if st.phase == gathering {
 		m.state = Dead
 		st.failJoin(reason)

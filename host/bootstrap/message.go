@@ -101,7 +101,7 @@ type message struct {
 	Tag    string        // op, cancel, result
 	Data   []byte        // op, result, tell: the rest of the frame
 	Err    *plugin.Error // cancel, fail, refuse, result, event; hello: why the rank cannot join
-	Retry  bool          // refuse: try again, this store serves another round
+	Retry  bool          // refuse: try again, this store serves another round; to a rank that has joined: it was given up
 	Rank   int           // event; tell: who has said it, within the group
 	State  State         // event
 	Member Member        // hello

@@ -28,8 +28,9 @@ type Session struct {
 	standby  *standby // nil if this process ran the store from the start, or cannot listen
 
 	// the reader's
-	root  *Root  // set if the store runs in this process
-	epoch uint32 // how many stores there have been before this one
+	root    *Root         // set if the store runs in this process
+	epoch   uint32        // how many stores there have been before this one
+	givenUp *plugin.Error // why the store, which is alive, is lost to this rank
 
 	out  sync.Mutex                // held while something is noted and said, or everything is said again
 	link atomic.Pointer[frameConn] // to the store; nothing is said on a lost one
@@ -282,6 +283,10 @@ func (s *Session) listen(link *frameConn) (why string, folded *plugin.Error) {
 		case msgBye:
 			return "", nil
 		case msgRefuse:
+			if m.Retry {
+				s.givenUp = m.Err
+				return m.Err.Message, nil
+			}
 			return "", m.Err
 		default:
 			return fmt.Sprintf("it sent message %d, which is not for a rank", m.Kind), nil

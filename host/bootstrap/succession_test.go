@@ -30,6 +30,44 @@ func TestNoSecondWorldOfALateRank(t *testing.T) {
 	c.leave(1, 2, 3, 4)
 }
 
+// A rank that was stopped and given up learns that, and does not take the store's process, which is well, for dead; also
+// while others are waited for.
+func TestStoppedRankIsToldThatItWasGivenUp(t *testing.T) {
+	for how, url := range meetingPlaces(t) {
+		t.Run(how, func(t *testing.T) {
+			c := &company{t: t}
+			for rank := range 3 {
+				what := []string{"wait", "failure", "failure"}[rank]
+				c.ranks = append(c.ranks, start(t, what, append(rankEnv(rank, 3, url), "SHUNT_TEST_HEARTBEAT=200ms")...))
+			}
+			for rank, p := range c.ranks {
+				p.expect(fmt.Sprintf("joined %d 3", rank))
+			}
+			c.stop(2)
+			why := fmt.Sprintf("rank 2 (pid %d on host ", c.ranks[2].cmd.Process.Pid)
+			if line := c.ranks[1].line(); !strings.HasPrefix(line, "failure 2 ") || !strings.Contains(line, why) {
+				t.Errorf("a survivor says %q", line)
+			}
+			c.resume(2)
+			line := c.ranks[2].line()
+			if !strings.Contains(line, "which runs the job's store, has given up rank 2: "+why) ||
+				!strings.Contains(line, "it gave no sign of life for 2s") {
+				t.Errorf("the rank that was stopped says %q", line)
+			}
+			c.kill(2, 1, 0)
+
+			c = arriving(t, url+"2", 0, 1, 3)
+			c.stop(2)
+			c.ranks[1].line() // which has heard what became of it
+			c.resume(2)
+			if line := c.ranks[2].line(); !strings.HasPrefix(line, "error rank 3 (pid") ||
+				!strings.Contains(line, "it gave no sign of life for 2s") {
+				t.Errorf("the rank that was stopped while others were waited for says %q", line)
+			}
+		})
+	}
+}
+
 // A rank that was stopped while it asked the others whether they still count it asks again: it does not take
 // their silence for a reply.
 func TestRankThatIsStoppedWhileItAsks(t *testing.T) {
