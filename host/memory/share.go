@@ -48,6 +48,7 @@ type published struct{ fds []int }
 type peer struct {
 	socket string // of its server
 	hostID string // topology's; descriptors only travel within a host
+	kernel string // topology's; ranks of one host must have it in common
 }
 
 // NewShare starts this rank's server and learns where those of the group's
@@ -63,9 +64,13 @@ func NewShare(ctx context.Context, group *bootstrap.Group) (*Share, error) {
 	w.Error(asError(group.Rank(), err))
 	w.String(socket)
 	w.String(topology.Local().HostID)
+	w.String(topology.Kernel())
 	var all [][]byte
 	if all, err = group.AllGather(ctx, "share sockets", w.B); err == nil {
 		s.peers, err = decodePeers(all)
+	}
+	if err == nil {
+		err = s.checkHosts()
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -101,12 +106,31 @@ func asError(rank int, err error) *plugin.Error {
 	return &plugin.Error{Code: plugin.CodeOf(err), Rank: rank, Message: fmt.Sprintf("rank %d: %v", rank, err)}
 }
 
+// checkHosts checks that ranks of one host, which SHUNT_HOST_ID may have named, can share memory.
+func (s *Share) checkHosts() error {
+	first := map[string]int{}
+	for rank, p := range s.peers {
+		other, is := first[p.hostID]
+		if !is {
+			first[p.hostID] = rank
+			continue
+		}
+		if p.kernel != s.peers[other].kernel {
+			a, b := s.group.Member(other), s.group.Member(rank)
+			return &plugin.Error{Code: plugin.Mismatch, Rank: rank, Message: fmt.Sprintf(
+				"rank %d (pid %d on host %s) and rank %d (pid %d on host %s) have the same SHUNT_HOST_ID and cannot share memory: want another one on each machine, and in each container with a network of its own",
+				other, a.PID, a.Host, rank, b.PID, b.Host)}
+		}
+	}
+	return nil
+}
+
 func decodePeers(all [][]byte) ([]peer, error) {
 	peers := make([]peer, len(all))
 	for rank, b := range all {
 		r := wire.NewReader(b)
 		failure := r.Error()
-		peers[rank] = peer{socket: r.String(maxSocketName), hostID: r.String(maxHostID)}
+		peers[rank] = peer{socket: r.String(maxSocketName), hostID: r.String(maxHostID), kernel: r.String(maxHostID)}
 		if err := r.End(); err != nil {
 			return nil, &plugin.Error{Code: plugin.Protocol, Rank: rank, Cause: err,
 				Message: fmt.Sprintf("share: rank %d sent a malformed description of itself: %v", rank, err)}

@@ -243,6 +243,24 @@ func TestExchangeFailsAlikeOnAllRanks(t *testing.T) {
 	leaveNothing(t, before, all)
 }
 
+// SHUNT_HOST_ID may say that machines are one host, which shares memory: that is refused, and the error names the ranks.
+func TestMachinesThatAreNoHost(t *testing.T) {
+	s := shares(t, 3)[0]
+	if err := s.checkHosts(); err != nil {
+		t.Error(err)
+	}
+	s.peers[2].kernel = "elsewhere"
+	err := s.checkHosts()
+	if plugin.CodeOf(err) != plugin.Mismatch || !strings.HasPrefix(err.Error(), "rank 0 (pid ") ||
+		!strings.Contains(err.Error(), " and rank 2 (pid ") || !strings.Contains(err.Error(), "have the same SHUNT_HOST_ID") {
+		t.Error(err)
+	}
+	s.peers[2].hostID = "elsewhere"
+	if err := s.checkHosts(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestRanksOfOtherHostsGetNoDescriptors(t *testing.T) {
 	all := shares(t, 2)
 	all[0].peers[1].hostID, all[1].peers[0].hostID = "elsewhere", "elsewhere"

@@ -52,6 +52,13 @@ func identity(getenv func(string) string, root fs.FS) (name, id string) {
 		}
 		return cut(own), id
 	}
+	return name, digest(kernel(root) + "\n" + name)
+}
+
+// Kernel returns what processes have in common that can pass each other descriptors, whatever SHUNT_HOST_ID says.
+func Kernel() string { return digest(kernel(os.DirFS("/"))) }
+
+func kernel(root fs.FS) string {
 	boot, err := fs.ReadFile(root, "proc/sys/kernel/random/boot_id")
 	if err != nil {
 		boot = []byte("no boot id")
@@ -60,8 +67,12 @@ func identity(getenv func(string) string, root fs.FS) (name, id string) {
 	if err != nil {
 		network = "no namespace"
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s", strings.TrimSpace(string(boot)), name, network))
-	return name, hex.EncodeToString(sum[:16])
+	return strings.TrimSpace(string(boot)) + "\n" + network
+}
+
+func digest(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:16])
 }
 
 // nodesOf lists the NUMA nodes that the CPUs belong to.

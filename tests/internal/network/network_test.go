@@ -334,6 +334,18 @@ func TestNamesOfSeveralAddresses(t *testing.T) {
 	}
 }
 
+// TestHostsOfOneName: hosts that SHUNT_HOST_ID takes for one are told so, and no rank is said to have died.
+func TestHostsOfOneName(t *testing.T) {
+	t.Parallel()
+	w := start(t, lan(t, 2), []int{0, 1}, Program{}, "SHUNT_HOST_ID=node", "SHUNT_TIMEOUT=10s")
+	for _, p := range w.ranks {
+		if e := p.await(20*time.Second, "error", "joined"); assert.NotNil(t, e, "rank %d", p.rank) {
+			assert.Equal(t, "mismatch", e.Code)
+			assert.Contains(t, e.Text, "on host node1) have the same SHUNT_HOST_ID and cannot share memory")
+		}
+	}
+}
+
 // TestInterfacesThatReachNobody: ranks find the addresses by which they reach each other, also those of the store's
 // successor, without waiting for the others.
 func TestInterfacesThatReachNobody(t *testing.T) {
