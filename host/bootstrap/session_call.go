@@ -106,8 +106,12 @@ func (s *Session) await(ctx context.Context, limit time.Duration, k waitKey, w *
 			over, canceled = nil, !errors.Is(ctx.Err(), context.DeadlineExceeded)
 		}
 	}
-	err := rankError(plugin.Timeout, g.rank, "rank %d waited %v for %s", g.rank,
-		time.Since(began).Round(time.Millisecond), purposeOf(k.tag, g.key))
+	left := ""
+	if limit < s.timeout*3/4 { // what came before has taken the rest, and the others may be as late
+		left = ", all the time that was left,"
+	}
+	err := rankError(plugin.Timeout, g.rank, "rank %d waited %v%s for %s", g.rank,
+		time.Since(began).Round(time.Millisecond), left, purposeOf(k.tag, g.key))
 	if canceled {
 		err = rankError(plugin.Aborted, g.rank, "rank %d gave up waiting for %s", g.rank, purposeOf(k.tag, g.key))
 	}

@@ -202,7 +202,7 @@ func TestTimeoutNamesWhoIsMissingOnEveryRank(t *testing.T) {
 	})
 	errs[2] = s[2].All().Barrier(t.Context(), tag) // comes after it has failed
 	same(t, plugin.Timeout, errs)
-	if !strings.Contains(late[0].Error(), " for all ranks to agree on a call, still without rank 2") {
+	if !strings.Contains(late[0].Error(), "ms, all the time that was left, for all ranks to agree on a call, still without rank 2") {
 		t.Errorf("%v", late[0])
 	}
 	if got := purposeOf(tag, "world"); got != `the ranks of "world" to agree on a call` {

@@ -54,9 +54,9 @@ func (o *Observer) PeerTimeout(peer int, where string) *plugin.Error {
 		reason.Rank = peer
 		theirs, ours := o.State(peer), o.State(o.Rank)
 		reason.Message += fmt.Sprintf("; that rank %s, rank %d %s", theirs, o.Rank, ours)
-		if theirs == ours && ours.Valid && !o.Topology.SameHost(peer, o.Rank) {
-			reason.Message += fmt.Sprintf(", so their call waits for the network: host %s and host %s must reach each other on all ports, and by the interfaces that their transport uses",
-				o.Topology.Places[peer].Host, o.Topology.Places[o.Rank].Host)
+		if what := WaitsForNetwork(o.Rank, ours, peer, theirs); what != "" && !o.Topology.SameHost(peer, o.Rank) {
+			reason.Message += fmt.Sprintf(", so %s waits for the network: host %s and host %s must reach each other on all ports, and by the interfaces that their transport uses",
+				what, o.Topology.Places[peer].Host, o.Topology.Places[o.Rank].Host)
 		}
 	}
 	reason.Message += o.rejections(absence)

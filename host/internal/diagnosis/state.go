@@ -76,6 +76,18 @@ func PassedBy(rank int, mine State, peer int, theirs State) string {
 		theirs)
 }
 
+// WaitsForNetwork names what ranks of two hosts wait for where each has done its part: their call, or what a rank that
+// has gone on to a later call has sent. It returns "" if a rank has not.
+func WaitsForNetwork(rank int, mine State, peer int, theirs State) string {
+	switch {
+	case mine == theirs && mine.Valid:
+		return "their call"
+	case PassedBy(rank, mine, peer, theirs) != "":
+		return fmt.Sprintf("what rank %d sent", peer)
+	}
+	return ""
+}
+
 // Disagree words two calls of one number that cannot both be right. Where they read
 // alike they differ in counts for each rank, or in a call before those that are kept.
 func Disagree(rank int, mine State, peer int, theirs State) string {
