@@ -1,8 +1,11 @@
 package bootstrap
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
+	"log/slog"
 	"net"
 	"net/netip"
 	"strconv"
@@ -38,7 +41,8 @@ func TestNameOfSeveralAddresses(t *testing.T) {
 	root, err := newRoot(key, storeID{}, []place{{"tcp", fmt.Sprintf("127.0.0.2:%d", silent.Port())}}, quiet)
 	require.NoError(t, err)
 	defer root.Close()
-	for _, addresses := range [][]string{{"127.0.0.1", "127.0.0.2"}, {"127.0.0.2", "127.0.0.1"}, {"127.0.0.3", "127.0.0.2"}} {
+	for _, addresses := range [][]string{{"127.0.0.1", "127.0.0.2"}, {"127.0.0.2", "127.0.0.1"},
+		{"127.0.0.3", "127.0.0.2"}} {
 		names(t, "trainer", addresses...)
 		j := &joiner{meeting: meeting{secret: key, places: []place{{"tcp", fmt.Sprintf("trainer:%d", silent.Port())}}}}
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -167,7 +171,7 @@ func TestNameServiceThatSaysNothing(t *testing.T) {
 	require.Less(t, time.Since(began), 10*time.Second)
 }
 
-// The error of a rank that finds no store has what came of its attempts, and not that its time was over in the last one.
+// The error of a rank that finds no store says what came of its attempts, not that its time was over in the last one.
 func TestLastAttemptThatTimeCutShort(t *testing.T) {
 	old, asked := lookupAddresses, 0
 	lookupAddresses = func(ctx context.Context, network, host string) ([]netip.Addr, error) {
@@ -183,8 +187,8 @@ func TestLastAttemptThatTimeCutShort(t *testing.T) {
 	require.ErrorContains(t, errs[0], "connection refused")
 }
 
-// Where ranks stay away, the error says what rank 0 knows of that: it listens at an address that its host does not have,
-// and ranks with another secret came.
+// Where ranks stay away, the error says what rank 0 knows of that: that its host does not have the address, and that
+// ranks with another secret came.
 func TestWhyRanksStayAway(t *testing.T) {
 	url := fmt.Sprintf("tcp://192.0.2.1:%d", freePort(t))
 	errs := joinErrors(t, Config{Rank: 0, World: 2, URL: url, Timeout: 50 * time.Millisecond})
@@ -227,5 +231,30 @@ func TestWhatIsLostIsSentAgainInTime(t *testing.T) {
 		f := st.members[1].conn
 		st.mu.Unlock()
 		require.Equal(t, want, resend(f))
+	}
+}
+
+// Ranks that try several addresses of one host leave no warning there, and strangers do.
+func TestUnusedConnectionsAreNoStrangers(t *testing.T) {
+	var log bytes.Buffer
+	logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	key := secret{3}
+	for _, c := range []struct {
+		says []byte
+		want string
+	}{{nil, ""}, {encodeGreeting(key.id(), storeID{}, nonce{})[:9], "no greeting: unexpected EOF"}} {
+		log.Reset()
+		root, err := newRoot(key, storeID{}, []place{{"tcp", "127.0.0.1:0"}}, logger)
+		require.NoError(t, err)
+		conn, err := net.Dial("tcp", root.hub.listener.Addr().String())
+		require.NoError(t, err)
+		_, err = conn.Write(c.says)
+		require.NoError(t, err)
+		require.NoError(t, conn.(*net.TCPConn).CloseWrite())
+		_, _ = io.Copy(io.Discard, conn) // until the hub has closed it
+		conn.Close()
+		root.Close() // waits for the hub
+		require.Contains(t, log.String(), c.want)
+		require.Equal(t, c.want == "", log.Len() == 0, "%s", log.String())
 	}
 }

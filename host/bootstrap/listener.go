@@ -3,6 +3,7 @@ package bootstrap
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -360,6 +361,8 @@ func (h *hub) receive(conn net.Conn) {
 		switch {
 		case errors.Is(err, errNoSuchStore):
 			h.logger.Debug("rendezvous: a rank came early, or for another job", "from", conn.RemoteAddr().String())
+		case errors.Is(err, io.EOF): // as a rank that tries several addresses does
+			h.logger.Debug("rendezvous: a connection ended before it was used", "from", conn.RemoteAddr().String())
 		case err != nil && !errors.Is(err, net.ErrClosed):
 			h.warnings.warn(h.logger, "rendezvous: dropped a connection", "from", conn.RemoteAddr().String(), "reason", err)
 		}

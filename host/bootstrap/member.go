@@ -226,7 +226,8 @@ func (st *store) lost(m *member, err error) {
 	}
 	reason := rankError(plugin.PeerDied, m.who.Rank, "rank %d (pid %d on host %s) died: %s", m.who.Rank, m.who.PID,
 		m.who.Host, why)
-	if errors.Is(err, os.ErrDeadlineExceeded) && !m.exited.Load() { // it may have been stopped, and must not take this process for dead
+	// It may have been stopped, and must not take this process for dead.
+	if errors.Is(err, os.ErrDeadlineExceeded) && !m.exited.Load() {
 		m.send((&message{Kind: msgRefuse, Retry: st.phase == running, Err: reason}).frame())
 	}
 	m.finish()

@@ -30,8 +30,8 @@ func TestNoSecondWorldOfALateRank(t *testing.T) {
 	c.leave(1, 2, 3, 4)
 }
 
-// A rank that was stopped and given up learns that, and does not take the store's process, which is well, for dead; also
-// while others are waited for.
+// A rank that was stopped and given up learns that, and does not take the store's process, which is well, for dead. So
+// does one that was stopped while others were waited for.
 func TestStoppedRankIsToldThatItWasGivenUp(t *testing.T) {
 	for how, url := range meetingPlaces(t) {
 		t.Run(how, func(t *testing.T) {

@@ -243,7 +243,7 @@ func TestExchangeFailsAlikeOnAllRanks(t *testing.T) {
 	leaveNothing(t, before, all)
 }
 
-// SHUNT_HOST_ID may say that machines are one host, which shares memory: that is refused, and the error names the ranks.
+// SHUNT_HOST_ID may say that machines are one host, which shares memory: the error names the ranks.
 func TestMachinesThatAreNoHost(t *testing.T) {
 	s := shares(t, 3)[0]
 	if err := s.checkHosts(); err != nil {
