@@ -107,6 +107,9 @@ func decodeReply(b []byte, s secret, c nonce) (n nonce, err error) {
 	if verdict == otherSecret {
 		return n, plugin.Errorf(plugin.Mismatch, "the job's store is there and has another secret: %s", secretsDiffer)
 	}
+	if verdict != 0 {
+		return n, plugin.Errorf(plugin.Protocol, "the store has verdict %d, which is unknown", verdict)
+	}
 	if !hmac.Equal(proof[:], s.derive("store", string(c[:]), string(n[:]))) {
 		return n, plugin.Errorf(plugin.Protocol, "the store does not know this job's secret")
 	}
