@@ -424,12 +424,13 @@ func (st *store) giveUp(m *member, msg *message) error {
 	if g == nil {
 		return plugin.Errorf(plugin.Protocol, "the failure names group %d, which is unknown", msg.Group)
 	}
-	fr := (&message{Kind: msgEvent, Rank: m.who.Rank, State: m.state, Key: g.key, Err: msg.Err}).frame()
+	var others []*member
 	for _, rank := range g.ranks {
-		if other := st.members[rank]; other != m && !other.gone {
-			other.send(fr)
+		if other := st.members[rank]; other != m {
+			others = append(others, other)
 		}
 	}
+	tellAll((&message{Kind: msgEvent, Rank: m.who.Rank, State: m.state, Key: g.key, Err: msg.Err}).frame(), others)
 	g.fail(msg.Err)
 	return nil
 }

@@ -304,3 +304,24 @@ func TestDeathIsToldWhileTheLogHandlerBlocks(t *testing.T) {
 		}
 	})
 }
+
+// A program that ends as soon as it hears of a death may end the store with it: the others have heard of the death by
+// then, and not only of that end.
+func TestDeathIsToldToOthersFirst(t *testing.T) {
+	url := fmt.Sprintf("tcp://127.0.0.1:%d", freePort(t))
+	var ranks []*process
+	for rank, what := range []string{"failure", "failure", "wait"} {
+		ranks = append(ranks, start(t, what, append(rankEnv(rank, 3, url), "SHUNT_FAILPOINTS=rendezvous.tell[0]=delay(50ms)")...))
+	}
+	for rank, p := range ranks {
+		p.expect(fmt.Sprintf("joined %d 3", rank))
+	}
+	if err := ranks[2].cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for rank, p := range ranks[:2] {
+		if line := p.line(); !strings.HasPrefix(line, "failure 2 ") {
+			t.Errorf("rank %d says %q", rank, line)
+		}
+	}
+}

@@ -135,6 +135,9 @@ type frame struct {
 	kind    msgKind
 	head    []byte
 	payload []byte
+
+	sent  func()          // called once it is written; nil: nobody waits for that
+	after <-chan struct{} // it is not written before this is closed, or a while has passed; nil: it does not wait
 }
 
 func (fr frame) size() int { return headerBytes + len(fr.head) + len(fr.payload) + tagBytes }

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/shunt-ccl/shunt/internal/failpoint"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -113,10 +114,14 @@ func (m *member) writer() {
 		m.queue, m.backlog = nil, 0
 		m.mu.Unlock()
 		for _, fr := range queue {
+			m.waitFor(fr)
 			if err := m.conn.write(fr); err != nil {
 				m.conn.Close() // the reader reports the loss
 				<-m.read
 				return
+			}
+			if fr.sent != nil {
+				fr.sent()
 			}
 			// Each is sent first, whether others are waited for or not.
 			if (fr.kind == msgAdmit || fr.kind == msgWelcome) && beat == nil {
@@ -282,11 +287,58 @@ func (st *store) announce(m *member, reason *plugin.Error) {
 
 // tellState tells the others what has become of m. The caller holds mu.
 func (st *store) tellState(m *member) {
-	fr := (&message{Kind: msgEvent, Rank: m.who.Rank, State: m.state, Err: m.reason}).frame()
-	for _, other := range st.members {
-		if other != m && !other.gone {
-			other.send(fr)
+	tellAll((&message{Kind: msgEvent, Rank: m.who.Rank, State: m.state, Err: m.reason}).frame(),
+		slices.DeleteFunc(slices.Clone(st.members), func(other *member) bool { return other == m }))
+}
+
+// ownLast is the longest time that ranks of the store's process wait for the others to be told.
+const ownLast = 100 * time.Millisecond
+
+// tellAll sends a frame to the ranks that are there, and to those of this process last: a program that ends as soon as
+// it has heard ends the store too, and the others would hear of nothing but that. The caller holds the store's mu.
+func tellAll(fr frame, ranks []*member) {
+	var left atomic.Int32
+	told := make(chan struct{})
+	ranks = slices.DeleteFunc(ranks, func(m *member) bool { return m.gone })
+	for _, m := range ranks {
+		if !m.inProcess {
+			left.Add(1)
 		}
+	}
+	own := fr
+	if left.Load() > 0 {
+		own.after = told
+	}
+	fr.sent = func() {
+		if left.Add(-1) == 0 {
+			close(told)
+		}
+	}
+	for _, m := range ranks {
+		if m.inProcess {
+			m.send(own)
+		} else {
+			m.send(fr)
+		}
+	}
+}
+
+var failTell = failpoint.New("rendezvous.tell",
+	"the job's store is about to tell a rank of another process what became of a rank")
+
+// waitFor waits until a frame may be written.
+func (m *member) waitFor(fr frame) {
+	if fr.sent != nil {
+		failTell.Hit()
+	}
+	if fr.after == nil {
+		return
+	}
+	timer := time.NewTimer(ownLast)
+	defer timer.Stop()
+	select {
+	case <-fr.after:
+	case <-timer.C:
 	}
 }
 
