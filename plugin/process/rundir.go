@@ -1,8 +1,11 @@
 package process
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -33,23 +36,52 @@ type runDir struct {
 }
 
 func makeRunDir() (*runDir, error) {
-	var last error
-	for _, base := range []string{os.TempDir(), os.Getenv("XDG_RUNTIME_DIR"), "/tmp", "/var/tmp", "/dev/shm"} {
-		if base == "" || len(base) > maxBase {
+	return makeRunDirIn(os.TempDir(), os.Getenv("XDG_RUNTIME_DIR"), "/tmp", "/var/tmp", "/dev/shm")
+}
+
+// makeRunDirIn makes a run directory below the first of these that can be used.
+func makeRunDirIn(bases ...string) (*runDir, error) {
+	var reasons []string
+	for _, base := range bases {
+		if base == "" {
 			continue
 		}
-		sweepRunDirs(base, time.Now())
-		path, err := os.MkdirTemp(base, runDirPrefix) // mode 0700
+		d, err := makeRunDirBelow(base)
 		if err == nil {
-			var lock *os.File
-			if lock, err = lockDir(path); err == nil {
-				return &runDir{path, lock}, nil
-			}
-			os.RemoveAll(path)
+			return d, nil
 		}
-		last = err
+		if reason := base + ": " + err.Error(); !slices.Contains(reasons, reason) {
+			reasons = append(reasons, reason)
+		}
 	}
-	return nil, plugin.Errorf(plugin.System, "no directory for the plugin's socket: %w", last)
+	return nil, plugin.Errorf(plugin.System, "no directory for the plugin's socket, set TMPDIR to one of at most %d "+
+		"characters that can be written: %s", maxBase, strings.Join(reasons, "; "))
+}
+
+// makeRunDirBelow makes a run directory, whose path is absolute, as that of a plugin's socket has to be.
+func makeRunDirBelow(base string) (*runDir, error) {
+	base, err := filepath.Abs(base)
+	if err != nil {
+		return nil, err
+	}
+	if len(base) > maxBase {
+		return nil, fmt.Errorf("its path has %d characters", len(base))
+	}
+	sweepRunDirs(base, time.Now())
+	path, err := os.MkdirTemp(base, runDirPrefix) // mode 0700
+	if err != nil {
+		var failed *os.PathError
+		if errors.As(err, &failed) {
+			err = failed.Err // the name below base is random
+		}
+		return nil, err
+	}
+	lock, err := lockDir(path)
+	if err != nil {
+		os.RemoveAll(path)
+		return nil, err
+	}
+	return &runDir{path, lock}, nil
 }
 
 // remove removes the directory, and then says that it is unused.
@@ -66,7 +98,7 @@ func lockDir(path string) (*os.File, error) {
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		f.Close()
-		return nil, err
+		return nil, os.NewSyscallError("flock", err)
 	}
 	return f, nil
 }
