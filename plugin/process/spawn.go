@@ -18,7 +18,7 @@ type child struct {
 	reaped bool
 	exited chan struct{} // closed once the process is reaped
 	status string        // how it ended; read after exited
-	clean  bool          // it ended with status 0; read after exited
+	clean  bool          // it ended with status 0, or nobody here can tell; read after exited
 }
 
 // spawn starts cmd in a process group of its own. The kernel kills the child
@@ -64,7 +64,8 @@ func (c *child) wait() {
 	c.mu.Unlock()
 	switch {
 	case err != nil:
-		c.status = fmt.Sprintf("ended, reaped by someone else (%v)", err)
+		// The program ignores SIGCHLD, or waits for every child.
+		c.status, c.clean = fmt.Sprintf("ended, reaped by someone else (%v)", err), true
 	case ws.Signaled():
 		c.status = fmt.Sprintf("was killed by signal %d (%s)", int(ws.Signal()), ws.Signal())
 	default:

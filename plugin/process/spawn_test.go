@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"os/signal"
 	"runtime"
 	"strings"
 	"testing"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/shunt-ccl/shunt/plugin"
 )
 
 // Libraries of the host's process open files without O_CLOEXEC: secrets, devices, and
@@ -57,4 +60,19 @@ func TestPluginBlocksNoSignals(t *testing.T) {
 	require.Equal(t, "SigBlk:\t0000000000000000\n", string(text[:n]))
 	_, err = unix.Wait4(pid, nil, 0, nil)
 	require.NoError(t, err)
+}
+
+// A program that ignores SIGCHLD, or waits for every child, takes the plugin's status away. Nobody can tell then that
+// it did not end well, and closing it is no failure.
+func TestPluginThatIsReapedByOthers(t *testing.T) {
+	signal.Ignore(unix.SIGCHLD)
+	defer signal.Reset(unix.SIGCHLD)
+	c := start(t, "probe")
+	require.NoError(t, open(t, c).Close())
+	require.NoError(t, c.Close())
+	c = start(t, "probe")
+	require.NoError(t, unix.Kill(c.PID(), unix.SIGKILL))
+	within(t, 2*time.Second, c.Done())
+	require.ErrorIs(t, c.Err(), plugin.PluginDied)
+	require.NoError(t, c.Close())
 }
