@@ -96,11 +96,29 @@ func (p processID) ended() bool {
 		return false
 	}
 	fd, err := p.open()
-	if err != nil {
+	switch {
+	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+		return p.endedByProc() // an old kernel, or a filter that forbids pidfd_open
+	case err != nil:
 		return gone(err)
 	}
 	defer unix.Close(fd)
 	return readable(fd) // a zombie has ended, though it has a start time
+}
+
+// endedByProc reports what /proc and kill tell where there are no pidfds.
+func (p processID) endedByProc() bool {
+	_, fields, err := stat(p.pid)
+	switch {
+	case gone(err):
+		return errors.Is(unix.Kill(p.pid, 0), unix.ESRCH) // or it is hidden by the options of /proc
+	case err != nil:
+		return false
+	case fields[19] != p.start:
+		return true
+	}
+	// A first thread that has ended is a zombie while others run.
+	return (fields[0] == "Z" || fields[0] == "X") && (fields[17] == "0" || fields[17] == "1")
 }
 
 // readable reports whether the process of a pidfd has ended.

@@ -14,14 +14,23 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
 // rankProcess runs a rank in a process of its own: it joins as the environment says,
 // reports on stdout, then does what SHUNT_TEST_RANK_PROCESS says.
 func rankProcess() int {
-	if os.Getenv("SHUNT_TEST_RANK_PROCESS") == "stranger" {
+	switch os.Getenv("SHUNT_TEST_RANK_PROCESS") {
+	case "stranger":
 		return beStranger()
+	case "without pidfd_open":
+		return tell(withoutPidfd(unix.ENOSYS))
+	case "forbidden pidfd_open":
+		return tell(withoutPidfd(unix.EPERM))
+	case leaderless:
+		return endLeader()
 	}
 	if text := os.Getenv("SHUNT_TEST_SPARE"); text != "" {
 		spare, err := strconv.Atoi(text)
@@ -81,6 +90,16 @@ func rankProcess() int {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 	}
 	if s.Close() != nil || err != nil {
+		fmt.Println("error", err)
+		return 1
+	}
+	fmt.Println("done")
+	return 0
+}
+
+// tell reports how something ended.
+func tell(err error) int {
+	if err != nil {
 		fmt.Println("error", err)
 		return 1
 	}
