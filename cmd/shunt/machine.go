@@ -5,12 +5,11 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/shunt-ccl/shunt/host/selector"
+	"github.com/shunt-ccl/shunt/host/topology"
 	"github.com/shunt-ccl/shunt/internal/descriptors"
 )
 
@@ -21,16 +20,13 @@ func checkKernel(context.Context, int) []finding {
 	if err := unix.Uname(&name); err != nil {
 		return []finding{{Level: broken, Detail: fmt.Sprintf("uname: %v", err)}}
 	}
-	release := unix.ByteSliceToString(name.Release[:])
-	list := []finding{{Level: fine, Detail: fmt.Sprintf("Linux %s, %s", release, runtime.GOARCH)}}
-	major, minor := 0, 0
-	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err == nil && (major < 5 || (major == 5 && minor < 3)) {
-		list = append(list, finding{Level: broken, Detail: "no pidfd_open before Linux 5.3", Advice: "use a newer kernel"})
-	}
+	list := []finding{{Level: fine, Detail: fmt.Sprintf("Linux %s, %s", unix.ByteSliceToString(name.Release[:]),
+		runtime.GOARCH)}}
 	fd, err := unix.PidfdOpen(os.Getpid(), 0)
 	if err != nil {
-		return append(list, finding{Level: broken, Detail: fmt.Sprintf("pidfd_open: %v", err),
-			Advice: "a seccomp filter may forbid it: deaths of ranks and plugins are noticed by it"})
+		return append(list, finding{Level: warn, Detail: fmt.Sprintf("pidfd_open: %v", err),
+			Advice: "Linux before 5.3 has none, and a seccomp filter may forbid it: that a rank died is noticed later if a " +
+				"child of it lives on"})
 	}
 	_ = unix.Close(fd)
 	return list
@@ -45,7 +41,8 @@ func checkMemfd(context.Context, int) []finding {
 	defer func() { _ = unix.Close(fd) }()
 	const size = 1 << 20
 	if err := unix.Ftruncate(fd, size); err != nil {
-		return []finding{{Level: broken, Detail: fmt.Sprintf("sizing a memfd: %v", err)}}
+		return []finding{{Level: broken, Detail: fmt.Sprintf("sizing a memfd: %v", err),
+			Advice: "the limit on the size of files holds for shared memory too: ulimit -f unlimited"}}
 	}
 	memory, err := unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
@@ -81,29 +78,11 @@ func checkCPUs(_ context.Context, world int) []finding {
 		list = append(list, finding{Level: warn, Detail: fmt.Sprintf("%d ranks share %d CPUs", world, cpus),
 			Advice: "ranks will sleep instead of spinning; times grow"})
 	}
-	if quota, ok := cpuQuota(); ok && quota < float64(min(world, cpus)) {
+	if quota := topology.ControlGroups(os.DirFS("/")).CPUs; quota > 0 && quota < float64(min(world, cpus)) {
 		list = append(list, finding{Level: warn, Detail: fmt.Sprintf("the control group allows %.2g CPUs", quota),
 			Advice: "a throttled rank stalls all others for up to 0.1 s; raise the quota"})
 	}
 	return list
-}
-
-// cpuQuota returns the limit of the control group (version 2), in CPUs.
-func cpuQuota() (float64, bool) {
-	text, err := os.ReadFile("/sys/fs/cgroup/cpu.max")
-	if err != nil {
-		return 0, false
-	}
-	fields := strings.Fields(string(text))
-	if len(fields) != 2 {
-		return 0, false
-	}
-	quota, err1 := strconv.ParseFloat(fields[0], 64)
-	period, err2 := strconv.ParseFloat(fields[1], 64)
-	if err1 != nil || err2 != nil || period <= 0 {
-		return 0, false // "max": no limit
-	}
-	return quota / period, true
 }
 
 func checkMemory(context.Context, int) []finding {
@@ -113,11 +92,23 @@ func checkMemory(context.Context, int) []finding {
 	}
 	unit := int64(info.Unit)
 	total := int64(info.Totalram) * unit
-	list := []finding{{Level: fine, Detail: fmt.Sprintf("%s in all", selector.FormatSize(total>>20<<20))}}
-	var lock unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_AS, &lock); err == nil && lock.Cur != unix.RLIM_INFINITY {
-		list = append(list, finding{Level: warn, Detail: fmt.Sprintf("address space is limited to %s",
-			selector.FormatSize(int64(lock.Cur))), Advice: "ulimit -v unlimited"})
+	detail := selector.FormatSize(total>>20<<20) + " in all"
+	if limit := topology.ControlGroups(os.DirFS("/")).Memory; limit > 0 && limit < total {
+		detail += ", of which the control group allows " + selector.FormatSize(limit>>10<<10)
+	}
+	list := []finding{{Level: fine, Detail: detail}}
+	for _, l := range []struct {
+		resource     int
+		what, advice string
+	}{
+		{unix.RLIMIT_AS, "address space", "ulimit -v unlimited"},
+		{unix.RLIMIT_FSIZE, "the size of files, and of shared memory with it,", "ulimit -f unlimited"},
+	} {
+		var limit unix.Rlimit
+		if err := unix.Getrlimit(l.resource, &limit); err == nil && limit.Cur < 1<<62 {
+			list = append(list, finding{Level: warn, Detail: fmt.Sprintf("%s is limited to %s", l.what,
+				selector.FormatSize(int64(limit.Cur))), Advice: l.advice})
+		}
 	}
 	return list
 }

@@ -26,6 +26,7 @@ import (
 // TestMain lets this binary be what the real one is: a rank of its own jobs,
 // and of the conformance suite.
 func TestMain(m *testing.M) {
+	denyAsAsked()
 	serveTransport()
 	pool.Main()
 	if len(os.Args) > 1 && slices.Contains([]string{"rank", "agent", "run", "tune", "doctor", "bench",

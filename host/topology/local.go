@@ -133,47 +133,10 @@ func cores(root fs.FS) int {
 // quota returns the CPU time that the process's control group may use, in CPUs
 // rounded up; MaxInt where there is no limit.
 func quota(root fs.FS) int {
-	least := math.MaxInt
-	limit := func(quota, period string) {
-		q, errQ := strconv.ParseFloat(quota, 64)
-		p, errP := strconv.ParseFloat(period, 64)
-		if errQ == nil && errP == nil && q > 0 && p > 0 {
-			least = min(least, max(1, int(math.Ceil(q/p))))
-		}
+	if cpus := ControlGroups(root).CPUs; cpus > 0 {
+		return max(1, int(math.Ceil(cpus)))
 	}
-	groups, err := fs.ReadFile(root, "proc/self/cgroup")
-	if err != nil {
-		return least
-	}
-	for line := range strings.Lines(string(groups)) {
-		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
-		if len(fields) != 3 {
-			continue
-		}
-		// Every group up to the root may limit. Inside a container the path may
-		// not be visible; then only the root of what is mounted counts.
-		for dir := path.Clean("/" + fields[2]); ; dir = path.Dir(dir) {
-			switch fields[1] {
-			case "":
-				if b, err := fs.ReadFile(root, path.Join("sys/fs/cgroup", dir, "cpu.max")); err == nil {
-					if words := strings.Fields(string(b)); len(words) == 2 {
-						limit(words[0], words[1])
-					}
-				}
-			case "cpu,cpuacct", "cpu":
-				base := path.Join("sys/fs/cgroup", fields[1], dir)
-				q, errQ := fs.ReadFile(root, path.Join(base, "cpu.cfs_quota_us"))
-				p, errP := fs.ReadFile(root, path.Join(base, "cpu.cfs_period_us"))
-				if errQ == nil && errP == nil {
-					limit(strings.TrimSpace(string(q)), strings.TrimSpace(string(p)))
-				}
-			}
-			if dir == "/" {
-				break
-			}
-		}
-	}
-	return least
+	return math.MaxInt
 }
 
 // maxList bounds the numbers in a list of CPUs or nodes.

@@ -194,7 +194,7 @@ func TestSystemFiles(t *testing.T) {
 		"sys/devices/system/cpu/cpu1/topology/thread_siblings_list": file("1,3\n"),
 		"sys/devices/system/cpu/cpu2/topology/thread_siblings_list": file("0,2\n"),
 		"sys/devices/system/cpu/cpu3/topology/thread_siblings_list": file("1,3\n"),
-		"proc/self/cgroup":                                          file("4:cpu,cpuacct:/x\n0::/a/b\n"),
+		"proc/self/cgroup":                                          file("9:memory:/y\n4:cpu,cpuacct:/x\n0::/a/b\n"),
 		"sys/fs/cgroup/a/b/cpu.max":                                 file("max 100000\n"),
 		"sys/fs/cgroup/a/cpu.max":                                   file("350000 100000\n"),
 		"sys/fs/cgroup/cpu,cpuacct/x/cpu.cfs_quota_us":              file("-1\n"),
@@ -209,7 +209,25 @@ func TestSystemFiles(t *testing.T) {
 	if got := quota(root); got != 4 {
 		t.Errorf("quota of %d CPUs", got)
 	}
-	if empty := (fstest.MapFS{}); cores(empty) != 0 || nodesOf(empty, []int{0}) != nil {
+	for _, c := range []struct {
+		file, text string
+		want       Limits
+	}{
+		{"memory/memory.limit_in_bytes", "9223372036854771712\n", Limits{CPUs: 3.5}},
+		{"a/memory.max", "max\n", Limits{CPUs: 3.5}},
+		{"memory/y/memory.limit_in_bytes", "8589934592\n", Limits{3.5, 8 << 30}},
+		{"memory.max", "4294967296\n", Limits{3.5, 4 << 30}},
+		{"a/memory.max", "5368709120\n", Limits{3.5, 4 << 30}},
+		{"cpu,cpuacct/cpu.cfs_quota_us", "50000\n", Limits{3.5, 4 << 30}}, // without a period
+		{"cpu,cpuacct/cpu.cfs_period_us", "100000\n", Limits{0.5, 4 << 30}},
+	} {
+		root["sys/fs/cgroup/"+c.file] = file(c.text)
+		if got := ControlGroups(root); got != c.want {
+			t.Errorf("with %s: %+v, want %+v", c.file, got, c.want)
+		}
+	}
+	if empty := (fstest.MapFS{}); cores(empty) != 0 || nodesOf(empty, []int{0}) != nil ||
+		ControlGroups(empty) != (Limits{}) || quota(empty) <= most {
 		t.Error("something was found in nothing")
 	}
 }
