@@ -102,7 +102,8 @@ func (s *Set) Open(ctx context.Context, loaded []*carrier.Loaded, config plugin.
 		return nil, err
 	}
 	if hosts := len(s.Topology.Hosts()); hosts > 1 {
-		return nil, plugin.Errorf(plugin.Unsupported, "the ranks run on %d hosts and no transport reaches other hosts", hosts)
+		return nil, plugin.Errorf(plugin.Unsupported, "the ranks run on %d hosts and no transport reaches other hosts%s", hosts,
+			s.hosts())
 	}
 	if len(s.Plans.Absent) > 0 {
 		return absent, nil // Connect says why
@@ -162,8 +163,8 @@ func (s *Set) noneServes() error {
 	for _, name := range slices.Sorted(maps.Keys(s.Plans.Absent)) {
 		reasons = append(reasons, name+": "+s.Plans.Absent[name])
 	}
-	return plugin.Errorf(plugin.Unsupported, "no transport serves %s memory: %s", s.Plans.Memory,
-		strings.Join(reasons, "; "))
+	return plugin.Errorf(plugin.Unsupported, "no transport serves %s memory: %s%s", s.Plans.Memory,
+		strings.Join(reasons, "; "), s.hosts())
 }
 
 // Connected reports whether peers may see this rank's control page.

@@ -26,3 +26,14 @@ func (s *Set) outOfReach(info plugin.Info) string {
 	}
 	return ""
 }
+
+// hosts ends an error that the ranks' hosts may have caused: it names two of them. Of one host it is "".
+func (s *Set) hosts() string {
+	for rank, place := range s.Topology.Places {
+		if first := s.Topology.Places[0]; place.HostID != first.HostID {
+			return fmt.Sprintf("; rank 0 runs on host %s and rank %d on host %s, and containers with a network or a host name of "+
+				"their own count as hosts", first.Host, rank, place.Host)
+		}
+	}
+	return ""
+}

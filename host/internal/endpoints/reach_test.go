@@ -108,9 +108,14 @@ func TestTransportsThatDoNotOpen(t *testing.T) {
 	s := aSet(0, 2, plugin.MemoryKindHost)
 	_, err := s.Open(t.Context(), []*carrier.Loaded{of("gpus", plugin.MemoryKindCuda, nil)}, plugin.OpenConfig{}, none)
 	require.EqualError(t, err, "no transport serves host memory")
-	s.Topology.Places[1].HostID = "another"
+	s.Topology.Places[0].Host, s.Topology.Places[1].Host, s.Topology.Places[1].HostID = "a", "b", "another"
+	const hosts = "; rank 0 runs on host a and rank 1 on host b, and containers with a network or a host name of their own " +
+		"count as hosts"
 	_, err = s.Open(t.Context(), []*carrier.Loaded{of("near", plugin.MemoryKindHost, nil)}, plugin.OpenConfig{}, none)
-	require.EqualError(t, err, "the ranks run on 2 hosts and no transport reaches other hosts")
+	require.EqualError(t, err, "the ranks run on 2 hosts and no transport reaches other hosts"+hosts)
+	s.Plans.Absent["far"] = "no library"
+	require.EqualError(t, s.Connect(t.Context(), 7),
+		"no transport serves host memory: far: no library; near: it reaches ranks of one host only"+hosts)
 }
 
 // Without a transport, all ranks return the reasons; a rank whose endpoint cannot be closed returns that too.
