@@ -17,6 +17,7 @@ import (
 const (
 	maxLine       = 8 << 10 // bytes of one line; the rest is cut and counted
 	maxTail       = 4 << 10 // bytes of stderr that a death's message quotes
+	maxCrash      = 1 << 10 // bytes of the line before them that says why
 	maxAttributes = 32      // of one structured line
 	maxLineRate   = 2000    // lines a second; the rest is counted
 )
@@ -33,6 +34,7 @@ type lines struct {
 	line       []byte
 	cut        int // bytes of the present line beyond maxLine
 	tail       []byte
+	crash      string    // the last line that began the end of a Go program; the stacks of its goroutines follow
 	window     time.Time // start of the present second
 	inWindow   int
 	suppressed int
@@ -75,11 +77,16 @@ func (l *lines) flush() {
 	l.reportSuppressed()
 }
 
-// Tail returns the end of what was written, at most maxTail bytes.
+// Tail returns the end of what was written, at most maxTail bytes, and before it the line in which a Go program said
+// why it crashed.
 func (l *lines) Tail() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return strings.TrimSpace(strings.ToValidUTF8(string(l.tail), "?"))
+	tail := strings.TrimSpace(strings.ToValidUTF8(string(l.tail), "?"))
+	if strings.Contains(tail, l.crash) {
+		return tail
+	}
+	return l.crash + "\n…\n" + tail
 }
 
 func (l *lines) emit() {
@@ -91,6 +98,9 @@ func (l *lines) emit() {
 	}
 	if text == "" {
 		return
+	}
+	if crashes(text) {
+		l.crash = strings.ToValidUTF8(text[:min(len(text), maxCrash)], "")
 	}
 	l.tail = append(append(l.tail, text...), '\n')
 	if extra := len(l.tail) - maxTail; extra > 0 {
@@ -119,6 +129,12 @@ func (l *lines) reportSuppressed() {
 		l.logger.Warn("the plugin writes too much; lines were dropped", "stream", l.stream, "dropped", l.suppressed)
 		l.suppressed = 0
 	}
+}
+
+// crashes reports whether Go's runtime begins with this line to say why a program ends.
+func crashes(text string) bool {
+	return strings.HasPrefix(text, "panic: ") || strings.HasPrefix(text, "fatal error: ") ||
+		strings.HasPrefix(text, "runtime/cgo: ")
 }
 
 // levelOf guesses the level of a plain line.

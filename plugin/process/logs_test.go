@@ -124,3 +124,18 @@ func TestStateOf(t *testing.T) {
 	require.Equal(t, byte('T'), stateOf([]byte("12 (a) S b) T 1 2")))
 	require.Equal(t, byte(0), stateOf([]byte("12 (a)")))
 }
+
+// The stacks of a Go program's goroutines do not hide why it crashed.
+func TestCrashIsQuotedBeforeItsStacks(t *testing.T) {
+	err := startFails(t, "panic")
+	require.Contains(t, err, "; the end of its stderr:\npanic: no device has a name\n…\n")
+	require.Less(t, len(err), maxTail+500)
+	l := newLines(slog.New(slog.DiscardHandler), "stderr")
+	for _, line := range []string{"panic: that was caught", "fatal error: " + strings.Repeat("x", 2*maxCrash)} {
+		_, _ = l.Write([]byte(line + "\n"))
+		require.True(t, strings.HasSuffix(l.Tail(), line), "it is quoted once")
+	}
+	_, _ = l.Write([]byte(strings.Repeat("goroutine\n", maxTail)))
+	require.True(t, strings.HasPrefix(l.Tail(), "fatal error: xxx"))
+	require.LessOrEqual(t, len(l.Tail()), maxTail+maxCrash+10)
+}

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -47,6 +48,13 @@ var modes = map[string]func(){
 				return
 			}
 		}
+	},
+	"panic": func() {
+		debug.SetTraceback("all")
+		for range 200 {
+			go wait()
+		}
+		panic("no device has a name")
 	},
 	"silent": wait,
 	"descriptors": func() {
