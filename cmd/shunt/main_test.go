@@ -36,6 +36,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "join" {
 		os.Exit(join())
 	}
+	if len(os.Args) > 1 && os.Args[1] == "endless" {
+		os.Exit(endless())
+	}
 	if len(os.Args) > 3 && os.Args[1] == "fail" {
 		os.Exit(fail(os.Args[2], os.Args[3]))
 	}

@@ -14,12 +14,31 @@ type Watchdog struct {
 	explained  string // and what ranks were said to have rejected
 	deserted   int    // 1 + the waited-for rank that had closed, or gone on, at the last look; 0: none
 	rejections rejectionLook
+
+	looked  time.Time // last
+	resumed time.Time // when this process last went on after it was stopped
+}
+
+// stopped is the time without a look, of which there are four a second, after which this process or its machine was
+// stopped in between (Ctrl-Z, a suspended job).
+const stopped = time.Second
+
+// sinceResumed returns how much of a wait lies after the last stop of this process, most often with the ranks that it
+// waits for. It is called with every look.
+func (w *Watchdog) sinceResumed(waited time.Duration) time.Duration {
+	now := time.Now()
+	if now.Sub(w.looked) > stopped {
+		w.resumed = now
+	}
+	w.looked = now
+	return min(waited, now.Sub(w.resumed))
 }
 
 // LookAtStall compares this rank's call with its peers' when it has waited for longer than the given time, and returns
 // why the communicator must fail if they contradict. Otherwise it warns.
 func (w *Watchdog) LookAtStall(o *Observer, stall time.Duration) *plugin.Error {
 	waiting, peer, since, _ := o.Engine.Waiting()
+	since = w.sinceResumed(since)
 	if waiting {
 		if reason := o.WrongLength(); reason != nil {
 			return reason
