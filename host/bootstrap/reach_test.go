@@ -3,6 +3,8 @@ package bootstrap
 import (
 	"context"
 	"net"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -46,4 +48,20 @@ func TestSilentAddressesHoldNobodyUp(t *testing.T) {
 		}))
 	require.Equal(t, good.Addr().String(), reached)
 	require.Less(t, time.Since(began), 30*time.Second)
+}
+
+// Rank 0 listens under the name of its own host although that does not resolve, as the name of a pod that is not
+// ready. The name of another host is an error at once.
+func TestRankZeroListensUnderANameThatIsUnknownYet(t *testing.T) {
+	own, err := os.Hostname()
+	require.NoError(t, err)
+	own, _, _ = strings.Cut(own, ".")
+	if own == "" || own == "localhost" {
+		t.Skip("this host has no name of its own")
+	}
+	places, err := listening(t.Context(), []place{{"tcp", own + ".job.invalid:29500"}})
+	require.NoError(t, err)
+	require.Equal(t, []place{{"tcp", ":29500"}}, places)
+	_, err = listening(t.Context(), []place{{"tcp", "another.job.invalid:29500"}})
+	require.ErrorContains(t, err, "another.job.invalid")
 }
