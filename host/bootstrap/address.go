@@ -60,6 +60,7 @@ type meeting struct {
 	file   string  // instead of places: where rank 0 leaves the id
 	hosted bool    // rank 0 opens the store, unless its process has it already
 	once   bool    // the id is good for one session only
+	open   bool    // it has no secret: the address suffices to join
 	text   string  // for messages; holds no secret
 }
 
@@ -137,6 +138,8 @@ func parseMeeting(text, extra string) (meeting, error) {
 		}
 	} else if values.Get("secret") != "" || extra != "" {
 		key = stretch(key, m.name)
+	} else {
+		m.open = true
 	}
 	copy(m.secret[:], key)
 	return m, nil

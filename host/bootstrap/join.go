@@ -209,7 +209,20 @@ func (j *joiner) host(ctx context.Context) error {
 	}
 	j.meeting.secret = j.root.store.secret
 	j.root.attach() // cannot fail, nobody else knows it
+	if j.meeting.open {
+		j.warnOfStrangers()
+	}
 	return nil
+}
+
+// warnOfStrangers warns if other machines reach the store of a job without a secret.
+func (j *joiner) warnOfStrangers() {
+	at, is := j.root.hub.listener.Addr().(*net.TCPAddr)
+	if !is || at.IP.IsLoopback() {
+		return
+	}
+	j.config.Logger.Warn("any process that reaches this address can join the job, which has no secret; set SHUNT_SECRET to the "+
+		"same text on all ranks, as from openssl rand -hex 16", "rank", j.config.Rank, "at", at.String())
 }
 
 // run tries until it gets a reply or the time is up.

@@ -2,6 +2,7 @@ package bootstrap
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -37,6 +38,28 @@ func TestWeakSecrets(t *testing.T) {
 		}
 		if warned := strings.Contains(log.String(), "SHUNT_SECRET has"); warned != (text != "" && !strong) {
 			t.Errorf("%q: %q", text, log.String())
+		}
+	}
+}
+
+// A job without a secret that listens on the network is warned of, by rank 0.
+func TestJobsWithoutSecretAreWarnedOf(t *testing.T) {
+	for url, want := range map[string]bool{
+		"tcp://0.0.0.0:%d": true, "tcp://[::]:%d": true, "tcp://0.0.0.0:%d?job=a": true, "tcp://127.0.0.1:%d": false,
+		"tcp://0.0.0.0:%d?secret=8f14e45fceea167a5a36dedd4bea2543": false, "unix://@open%d": false,
+		"tcp://0.0.0.0:%d?key=8f14e45fceea167a5a36dedd4bea2543": false,
+	} {
+		var log bytes.Buffer
+		s, err := Join(t.Context(), Config{World: 1, URL: fmt.Sprintf(url, freePort(t)),
+			Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		if err != nil {
+			t.Fatal(url, err)
+		}
+		if warned := strings.Contains(log.String(), "set SHUNT_SECRET"); warned != want {
+			t.Errorf("%s: %q", url, log.String())
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
