@@ -122,8 +122,8 @@ var Mutations = []Mutation{
 	{
 		Rule: 9, Why: "a rank withdraws its handles once it has everybody else's",
 		File: "host/memory/share.go",
-		Old:  `	all, err := s.fetchAll(ctx, tag, offers, mine)`,
-		New: `	all, err := s.fetchAll(ctx, tag, offers, mine)
+		Old:  `	all, err := s.fetchAll(ctx, tag, announced, mine)`,
+		New: `	all, err := s.fetchAll(ctx, tag, announced, mine)
 	s.withdraw(tag)`,
 		Guard: Test{inMemory, "TestRule09BatchedHandleExchange"},
 	},
