@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,6 +16,8 @@ import (
 	goplugin "github.com/hashicorp/go-plugin"
 	"github.com/hashicorp/go-plugin/runner"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/plugin/internal/check"
@@ -133,15 +136,20 @@ const startSlack = 5 * time.Second
 
 func (c *Client) start(ctx context.Context) error {
 	deadline, _ := ctx.Deadline()
+	security, certificate, err := clientTLS()
+	if err != nil {
+		return err
+	}
 	c.plugin = goplugin.NewClient(&goplugin.ClientConfig{
 		HandshakeConfig:  handshakeConfig(),
 		VersionedPlugins: map[int]goplugin.PluginSet{plugin.VersionMajor: {serviceName: clientPlugin{}}},
 		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, _ string) (runner.Runner, error) {
+			cmd.Env = append(cmd.Env, clientCertEnv+"="+certificate)
 			c.runner.cmd = cmd
 			return c.runner, nil
 		},
 		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
-		AutoMTLS:         true,
+		TLSConfig:        security,
 		SkipHostEnv:      true,
 		StartTimeout:     time.Until(deadline) + startSlack,
 		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: c.runner.dir},
@@ -191,9 +199,9 @@ func (c *Client) describe(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 	}()
-	reply, err := c.rpc.Info(ctx, &proto.InfoRequest{}, grpc.WaitForReady(true))
+	reply, err := c.firstReply(ctx)
 	if err != nil {
-		return fromRPC("info", err)
+		return err
 	}
 	if err := check.Version(reply.GetVersionMajor(), reply.GetVersionMinor()); err != nil {
 		return err
@@ -209,6 +217,20 @@ func (c *Client) describe(ctx context.Context) error {
 			"name", c.info.Name, "path", c.config.Path)
 	}
 	return check.Info(c.info)
+}
+
+// firstReply calls Info. Mutual TLS that fails once fails always; a plugin that does not listen yet has until ctx ends.
+func (c *Client) firstReply(ctx context.Context) (*proto.InfoReply, error) {
+	reply, err := c.rpc.Info(ctx, &proto.InfoRequest{})
+	if status.Code(err) == codes.Unavailable && !strings.Contains(err.Error(), "tls: ") {
+		reply, err = c.rpc.Info(ctx, &proto.InfoRequest{}, grpc.WaitForReady(true))
+	}
+	if status.Code(err) == codes.Unavailable {
+		waitFor(c.runner.child.exited, deathLag) // how it ended says more than what became of the connection
+		return nil, plugin.Errorf(plugin.PluginRejected, "does not serve mutual TLS on its socket: %s",
+			check.Clip(status.Convert(err).Message()))
+	}
+	return reply, fromRPC("info", err)
 }
 
 // startFailed ends what was started and words why.

@@ -3,11 +3,18 @@ package process
 import (
 	"bufio"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"strconv"
@@ -22,6 +29,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/plugin/internal/probe"
@@ -56,7 +64,10 @@ var modes = map[string]func(){
 		}
 		panic("no device has a name")
 	},
-	"silent": wait,
+	"silent":            wait,
+	"P-256":             serveOnlyP256,
+	"no TLS":            func() { serveBare(false) },
+	"other certificate": func() { serveBare(true) },
 	"descriptors": func() {
 		entries, err := os.ReadDir("/proc/self/fd")
 		if err != nil {
@@ -148,6 +159,43 @@ func serveVersions(versions ...int) {
 		HandshakeConfig: handshakeConfig(), VersionedPlugins: sets,
 		GRPCServer: func(o []grpc.ServerOption) *grpc.Server { return grpc.NewServer(o...) },
 	})
+}
+
+// serveOnlyP256 accepts a host whose certificate every implementation of TLS can verify.
+func serveOnlyP256() {
+	block, _ := pem.Decode([]byte(os.Getenv(clientCertEnv)))
+	certificate, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		panic(err)
+	}
+	if key := certificate.PublicKey.(*ecdsa.PublicKey); key.Curve != elliptic.P256() {
+		fmt.Fprintln(os.Stderr, "the host's key is on curve", key.Curve.Params().Name)
+		os.Exit(1)
+	}
+	Serve(probe.Transport{})
+}
+
+// serveBare announces a certificate and serves gRPC without TLS, or with another certificate.
+func serveBare(secure bool) {
+	announced, _, err := clientTLS()
+	if err != nil {
+		panic(err)
+	}
+	used, _, err := clientTLS()
+	if err != nil {
+		panic(err)
+	}
+	path := filepath.Join(os.Getenv(goplugin.EnvUnixSocketDir), "bare")
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		panic(err)
+	}
+	var options []grpc.ServerOption
+	if secure {
+		options = append(options, grpc.Creds(credentials.NewTLS(used)))
+	}
+	fmt.Printf("1|1|unix|%s|grpc|%s\n", path, base64.RawStdEncoding.EncodeToString(announced.Certificates[0].Certificate[0]))
+	_ = grpc.NewServer(options...).Serve(listener)
 }
 
 func TestMain(m *testing.M) {

@@ -36,6 +36,25 @@ func TestRefusedPluginsSayWhy(t *testing.T) {
 	}
 }
 
+// BoringSSL, and with it gRPC in Python and C++, verifies no signature of a key on curve P-521.
+func TestHostsCertificateIsReadEverywhere(t *testing.T) {
+	c := start(t, "P-256")
+	require.Equal(t, "probe", c.Transport().Info().Name)
+}
+
+func TestMutualTLSThatFailsIsSaidAtOnce(t *testing.T) {
+	for mode, want := range map[string]string{
+		"no TLS":            "does not serve mutual TLS on its socket: ",
+		"other certificate": "x509: certificate signed by unknown authority",
+	} {
+		t.Run(mode, func(t *testing.T) {
+			message := startFails(t, mode, func(c *Config) { c.StartTimeout = time.Minute })
+			require.Contains(t, message, want)
+			require.NotContains(t, message, "did not finish its start")
+		})
+	}
+}
+
 func TestNewerPluginThatStillSpeaksOurVersionIsAccepted(t *testing.T) {
 	c := start(t, "versions 1 and 2")
 	require.Equal(t, "probe", c.Transport().Info().Name)
