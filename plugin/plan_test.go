@@ -2,6 +2,9 @@ package plugin
 
 import (
 	"errors"
+	"os"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -122,5 +125,20 @@ func TestValidatePeerRecv(t *testing.T) {
 	b.Track(func() { b.Copy(b.PeerRecv(b.Const(0), b.Const(0)), b.Send(b.Const(0)), b.Const(8)) })
 	if _, err := b.Plan(); err == nil {
 		t.Error("the builder writes receive memory of a peer into a plan for a request that is not symmetric")
+	}
+}
+
+// Authors in other languages count the registers by these words.
+func TestTextsCountTheScalarSlots(t *testing.T) {
+	count := regexp.MustCompile(`(\d+)\s+(?://\s+)?scalars`)
+	for _, path := range []string{"shunt_transport.h", "proto/transport.proto", "../docs/decisions/0001-plans.md"} {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := count.FindStringSubmatch(string(text))
+		if want := strconv.Itoa(int(SlotArrays)); found == nil || found[1] != want {
+			t.Errorf("%s says %q, want %s scalars", path, found, want)
+		}
 	}
 }

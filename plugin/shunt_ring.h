@@ -24,6 +24,8 @@
  *       shunt_ring_command *c = shunt_ring_next(ring, slots, &taken, 100000000);
  *       if (c) ... start it; later: shunt_ring_done(ring, c, SHUNT_OK, -1, NULL);
  *     }
+ *
+ * It needs C99 or C++11, and a compiler with the __atomic functions of GCC and Clang.
  */
 #ifndef SHUNT_RING_H
 #define SHUNT_RING_H
@@ -32,9 +34,7 @@
 #include <linux/futex.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <string.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #ifdef __cplusplus
@@ -69,6 +69,16 @@ typedef struct shunt_ring {
   uint8_t pad2[56];
 } shunt_ring;
 
+#ifndef __cplusplus
+long syscall(long number, ...); /* which unistd.h hides from strict C */
+#endif
+
+/* What futex takes, whatever the C library's struct timespec is. */
+typedef struct shunt_ring_time {
+  long seconds;
+  long nanoseconds;
+} shunt_ring_time;
+
 /* Size in bytes of a ring for a number of commands. */
 static inline size_t shunt_ring_bytes(uint32_t slots) {
   return sizeof(shunt_ring) + slots * (sizeof(shunt_ring_command) + sizeof(uint32_t));
@@ -101,7 +111,7 @@ static inline shunt_ring_command *shunt_ring_next(shunt_ring *ring, uint32_t slo
      * both fence between their store and their look. */
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     if (__atomic_load_n(&ring->posted, __ATOMIC_RELAXED) <= *taken) {
-      struct timespec limit = {timeout / 1000000000, timeout % 1000000000};
+      shunt_ring_time limit = {(long)(timeout / 1000000000), (long)(timeout % 1000000000)};
       syscall(SYS_futex, &ring->doorbell, FUTEX_WAIT, bell, &limit, NULL, 0);
     }
     __atomic_store_n(&ring->sleeping, 0, __ATOMIC_RELAXED);
@@ -113,8 +123,8 @@ static inline shunt_ring_command *shunt_ring_next(shunt_ring *ring, uint32_t slo
  * peer is the rank that it was about, or -1. */
 static inline void shunt_ring_done(shunt_ring *ring, shunt_ring_command *command, int32_t status, int32_t peer,
                                    const char *message) {
-  size_t n = message ? strnlen(message, SHUNT_RING_TEXT - 1) : 0;
-  if (n) memcpy(command->message, message, n);
+  size_t n = 0;
+  for (; message && n < SHUNT_RING_TEXT - 1 && message[n]; n++) command->message[n] = message[n];
   command->message[n] = 0;
   command->status = status;
   __atomic_store_n(&command->peer, peer + 1, __ATOMIC_RELAXED);

@@ -7,8 +7,9 @@
  *
  *     const shunt_transport_v1 shunt_transport_v1_table;
  *
- * and is never unloaded. Nothing may throw, exit or longjmp across these
- * functions. Strings are UTF-8 and zero-terminated.
+ * and is never unloaded. Nothing may throw, panic, exit or longjmp across these
+ * functions: catch it inside, and return SHUNT_INTERNAL. Strings are UTF-8 and
+ * zero-terminated. C90, C++11 and later compile this header.
  *
  * A transport whose language runtime starts on a thread of its own (Go) also
  * defines
@@ -313,8 +314,8 @@ typedef struct shunt_native {
   shunt_poll_fn poll;
 } shunt_native;
 
-/* A template of one operation for one rank. Registers: slots (8 scalars and
- * 4 * world), then consts, then temps. Owned by the endpoint that prepared it
+/* A template of one operation for one rank. Registers: slots (9 scalars and
+ * 4 * world: SHUNT_SLOT_ARRAYS + 4 * world), then consts, then temps. Owned by the endpoint that prepared it
  * until free_plan; the host copies it. */
 typedef struct shunt_plan {
   uint32_t struct_size;
@@ -433,6 +434,12 @@ typedef struct shunt_transport_v1 {
 } shunt_transport_v1;
 
 #ifdef __cplusplus
+/* A constant of C++ is not exported unless it was declared so. */
+extern
+#ifdef __GNUC__
+__attribute__((visibility("default")))
+#endif
+const shunt_transport_v1 shunt_transport_v1_table;
 }
 #endif
 

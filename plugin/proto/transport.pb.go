@@ -1722,7 +1722,7 @@ func (*CloseReply) Descriptor() ([]byte, []int) {
 	return file_transport_proto_rawDescGZIP(), []int{28}
 }
 
-// Plan is a template of one operation, for one rank. Registers: slots (8
+// Plan is a template of one operation, for one rank. Registers: slots (9
 // scalars and 4 * world), then consts, then temps. 65535 stands for an operand
 // that is absent. Native steps do not exist here: a process cannot ship code
 // of its own address space.
