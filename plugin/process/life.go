@@ -65,7 +65,7 @@ func (c *Client) alive(health grpc_health_v1.HealthClient) bool {
 		var err error
 		select {
 		case err = <-replied:
-			if err == nil {
+			if isReply(err) {
 				return true
 			}
 			if c.life.Err() != nil {
@@ -104,6 +104,15 @@ type process interface {
 	stopped() bool
 	asleep() bool
 	cpu() time.Duration
+}
+
+// isReply reports whether the plugin has sent a result or an error. One without the health service lives as well.
+func isReply(err error) bool {
+	switch status.Code(err) {
+	case codes.OK, codes.Unimplemented, codes.NotFound, codes.Unknown:
+		return true
+	}
+	return false
 }
 
 // suspicion distinguishes a plugin that will not reply from one that the machine has not

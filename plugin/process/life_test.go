@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/plugin/internal/probe"
@@ -319,4 +320,11 @@ func TestSweepRemovesOnlyStaleRunDirectories(t *testing.T) {
 	require.NoDirExists(t, base+"/"+runDirPrefix+"old")
 	require.DirExists(t, base+"/"+runDirPrefix+"new")
 	require.DirExists(t, base+"/other-old")
+}
+
+// A server of another language has only the services that its author has added.
+func TestPluginWithoutHealthServiceLives(t *testing.T) {
+	c := start(t, "no health", func(c *Config) { c.PingInterval, c.KillTimeout = -1, 20*time.Millisecond })
+	require.True(t, c.alive(grpc_health_v1.NewHealthClient(c.conn)), "%v", c.Err())
+	require.NoError(t, c.Err())
 }

@@ -33,6 +33,7 @@ import (
 
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/plugin/internal/probe"
+	"github.com/shunt-ccl/shunt/plugin/proto"
 )
 
 // modeEnv makes the test binary behave as a plugin, or as a host that a test
@@ -66,8 +67,9 @@ var modes = map[string]func(){
 	},
 	"silent":            wait,
 	"P-256":             serveOnlyP256,
-	"no TLS":            func() { serveBare(false) },
-	"other certificate": func() { serveBare(true) },
+	"no TLS":            func() { serveBare(false, false) },
+	"other certificate": func() { serveBare(true, true) },
+	"no health":         func() { serveBare(true, false) },
 	"descriptors": func() {
 		entries, err := os.ReadDir("/proc/self/fd")
 		if err != nil {
@@ -175,18 +177,25 @@ func serveOnlyP256() {
 	Serve(probe.Transport{})
 }
 
-// serveBare announces a certificate and serves gRPC without TLS, or with another certificate.
-func serveBare(secure bool) {
+// serveBare serves the transport alone, without the services that go-plugin adds: without TLS, or with a certificate
+// that is not the announced one.
+func serveBare(secure, other bool) {
 	announced, _, err := clientTLS()
 	if err != nil {
 		panic(err)
 	}
-	used, _, err := clientTLS()
-	if err != nil {
-		panic(err)
+	used := announced
+	if other {
+		if used, _, err = clientTLS(); err != nil {
+			panic(err)
+		}
 	}
 	path := filepath.Join(os.Getenv(goplugin.EnvUnixSocketDir), "bare")
 	listener, err := net.Listen("unix", path)
+	if err != nil {
+		panic(err)
+	}
+	conn, err := wrapDescriptorSocket(descriptorFD)
 	if err != nil {
 		panic(err)
 	}
@@ -194,8 +203,11 @@ func serveBare(secure bool) {
 	if secure {
 		options = append(options, grpc.Creds(credentials.NewTLS(used)))
 	}
-	fmt.Printf("1|1|unix|%s|grpc|%s\n", path, base64.RawStdEncoding.EncodeToString(announced.Certificates[0].Certificate[0]))
-	_ = grpc.NewServer(options...).Serve(listener)
+	server := grpc.NewServer(options...)
+	proto.RegisterTransportServer(server, newService(probe.Transport{}, conn))
+	certificate := base64.RawStdEncoding.EncodeToString(announced.Certificates[0].Certificate[0])
+	fmt.Printf("1|1|unix|%s|grpc|%s\n", path, certificate)
+	_ = server.Serve(listener)
 }
 
 func TestMain(m *testing.M) {
