@@ -156,14 +156,16 @@ func (p *Plan) Validate() error {
 		case SpaceSend, SpaceRecv, SpaceAbort:
 		case SpacePeerRecv:
 			if !isReg(r.Rank) {
-				return bad("ref %d: register out of range", i)
+				return bad("ref %d: register out of range: region %d, rank %d, offset %d, scale %d, in a plan of %d registers", i, r.Region,
+					r.Rank, r.Offset, r.Scale, regs)
 			}
 			if r.Scale != None {
 				return bad("ref %d: a peer's receive memory is copied as it is, not scaled", i)
 			}
 		case SpaceRegion, SpacePeer:
 			if !isReg(r.Region) || !isReg(r.Rank) {
-				return bad("ref %d: register out of range", i)
+				return bad("ref %d: register out of range: region %d, rank %d, offset %d, scale %d, in a plan of %d registers", i, r.Region,
+					r.Rank, r.Offset, r.Scale, regs)
 			}
 			if r.Space == SpacePeer && r.Scale != None {
 				return bad("ref %d: a peer's memory is copied as it is, not scaled", i)
@@ -172,7 +174,8 @@ func (p *Plan) Validate() error {
 			return bad("ref %d: space %d", i, r.Space)
 		}
 		if !isReg(r.Offset) || (r.Scale != None && !isReg(r.Scale)) {
-			return bad("ref %d: register out of range", i)
+			return bad("ref %d: register out of range: region %d, rank %d, offset %d, scale %d, in a plan of %d registers", i, r.Region,
+				r.Rank, r.Offset, r.Scale, regs)
 		}
 	}
 	for i, a := range p.Args {
@@ -317,7 +320,8 @@ func (p *Plan) validateTrack(track Track, firstTemp int, bad func(string, ...any
 			return bad("step %d: kind %d", i, s.Kind)
 		}
 		if !ok {
-			return bad("step %d (%s): operand out of range", i, s.Kind)
+			return bad("step %d (%s): operand out of range: dst %d, a %d, b %d, c %d, n %d, in a plan of %d registers, whose temporaries begin at %d, and %d refs",
+				i, s.Kind, s.Dst, s.A, s.B, s.C, s.N, regs, firstTemp, len(p.Refs))
 		}
 	}
 	return nil

@@ -142,3 +142,19 @@ func TestTextsCountTheScalarSlots(t *testing.T) {
 		}
 	}
 }
+
+// Who writes plans as numbers learns which number is wrong.
+func TestValidateShowsOperands(t *testing.T) {
+	p := &Plan{Algorithm: "a", World: 1, Consts: []int64{7}, Temps: 1, Tracks: []Track{{0, 1}},
+		Steps: []Step{{Kind: StepSet, Alu: AluMov, Dst: uint16(SlotArrays) + 4, A: uint16(SlotArrays) + 6}}}
+	want := "step 0 (set): operand out of range: dst 13, a 15, b 0, c 0, n 0, in a plan of 15 registers, " +
+		"whose temporaries begin at 14, and 0 refs"
+	if err := p.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
+	}
+	p.Refs = []Ref{{Space: SpaceRecv, Offset: 99, Scale: None}}
+	want = "ref 0: register out of range: region 0, rank 0, offset 99, scale 65535, in a plan of 15 registers"
+	if err := p.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
+	}
+}

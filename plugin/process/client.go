@@ -259,7 +259,11 @@ func (c *Client) startFailed(ctx context.Context, err error) error {
 	case child == nil && givenUp == nil:
 		reason = fmt.Errorf("could not be started: %w", err)
 	case givenUp == context.DeadlineExceeded:
-		reason = fmt.Errorf("did not finish its start within %v", c.config.StartTimeout)
+		missing := "it wrote no handshake line to stdout"
+		if c.runner.greeted.Load() {
+			missing = "it did not reply to Info"
+		}
+		reason = fmt.Errorf("did not finish its start within %v: %s", c.config.StartTimeout, missing)
 	case givenUp != nil:
 		code, reason = plugin.CodeOf(givenUp), fmt.Errorf("start was given up: %w", givenUp)
 	case exitedByItself:

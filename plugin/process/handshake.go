@@ -61,7 +61,8 @@ func checkHandshake(line, dir string) error {
 		return plugin.Errorf(plugin.PluginRejected, "listens at %q, outside its run directory", clip(parts[3], 200))
 	}
 	if der, err := base64.RawStdEncoding.DecodeString(parts[5]); err != nil || len(der) < 50 {
-		return plugin.Errorf(plugin.PluginRejected, "offers no certificate for mutual TLS")
+		return plugin.Errorf(plugin.PluginRejected,
+			"offers %d bytes as its certificate for mutual TLS, want DER in base64 without padding", len(parts[5]))
 	}
 	return nil
 }

@@ -62,7 +62,7 @@ func TestNewerPluginThatStillSpeaksOurVersionIsAccepted(t *testing.T) {
 
 func TestStartIsBounded(t *testing.T) {
 	message := startFails(t, "silent", func(c *Config) { c.StartTimeout = 200 * time.Millisecond })
-	require.Contains(t, message, "did not finish its start within 200ms")
+	require.Contains(t, message, "did not finish its start within 200ms: it wrote no handshake line to stdout")
 
 	ctx, cancel := context.WithCancel(context.Background())
 	time.AfterFunc(20*time.Millisecond, cancel)
@@ -177,16 +177,17 @@ func TestCheckHandshake(t *testing.T) {
 	certificate := strings.Repeat("A", 100)
 	require.NoError(t, checkHandshake("1|1|unix|/run/x/plugin1|grpc|"+certificate+"\n", "/run/x"))
 	for line, want := range map[string]string{
-		"":                                         "wrote",
-		"1|1|unix|/run/x/p|grpc|":                  "no certificate",
-		"2|1|unix|/run/x/p|grpc|" + certificate:    "wrote",
-		"1|9|unix|/run/x/p|grpc|" + certificate:    "version 9",
-		"1|-1|unix|/run/x/p|grpc|" + certificate:   `version "-1"`,
-		"1|1|tcp|127.0.0.1:80|grpc|" + certificate: "over tcp",
-		"1|1|unix|/run/x/p|netrpc|" + certificate:  "netrpc",
-		"1|1|unix|/run/y/p|grpc|" + certificate:    "outside its run directory",
-		"1|1|unix|/run/x/../p|grpc|" + certificate: "outside its run directory",
-		"1|1|unix|x|grpc|" + certificate:           "outside its run directory",
+		"":                        "wrote",
+		"1|1|unix|/run/x/p|grpc|": "offers 0 bytes as its certificate",
+		"1|1|unix|/run/x/p|grpc|" + certificate + "==": "want DER in base64 without padding",
+		"2|1|unix|/run/x/p|grpc|" + certificate:        "wrote",
+		"1|9|unix|/run/x/p|grpc|" + certificate:        "version 9",
+		"1|-1|unix|/run/x/p|grpc|" + certificate:       `version "-1"`,
+		"1|1|tcp|127.0.0.1:80|grpc|" + certificate:     "over tcp",
+		"1|1|unix|/run/x/p|netrpc|" + certificate:      "netrpc",
+		"1|1|unix|/run/y/p|grpc|" + certificate:        "outside its run directory",
+		"1|1|unix|/run/x/../p|grpc|" + certificate:     "outside its run directory",
+		"1|1|unix|x|grpc|" + certificate:               "outside its run directory",
 	} {
 		err := checkHandshake(line, "/run/x")
 		require.ErrorIs(t, err, plugin.PluginRejected, line)

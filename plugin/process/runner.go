@@ -41,6 +41,7 @@ type pluginRunner struct {
 	mu       sync.Mutex
 	rejected error // why the handshake was refused
 
+	greeted atomic.Bool // its handshake line was accepted
 	closing atomic.Bool // Close sees to the end of the process
 }
 
@@ -119,6 +120,7 @@ func (r *pluginRunner) readStdout(pipe *os.File) {
 		if bad := checkHandshake(string(line), r.dir); bad != nil {
 			r.reject(bad)
 		} else {
+			r.greeted.Store(true)
 			_, _ = r.toPlugin.Write(line)
 		}
 	}
