@@ -315,8 +315,9 @@ typedef struct shunt_native {
 } shunt_native;
 
 /* A template of one operation for one rank. Registers: slots (9 scalars and
- * 4 * world: SHUNT_SLOT_ARRAYS + 4 * world), then consts, then temps. Owned by the endpoint that prepared it
- * until free_plan; the host copies it. */
+ * 4 * world: SHUNT_SLOT_ARRAYS + 4 * world), then consts, then temps. Owned by the
+ * endpoint that prepared it until free_plan, which the host calls as soon as it has
+ * copied the plan. What contexts of natives point to lives until close. */
 typedef struct shunt_plan {
   uint32_t struct_size;
   shunt_collective collective;
@@ -355,8 +356,9 @@ typedef struct shunt_memory {
 
 typedef struct shunt_endpoint shunt_endpoint; /* the transport's own */
 
-/* Every function returns within the host's deadline: its thread is lost otherwise,
- * and the communicator aborted. Every one but supports may fail; it then returns a
+/* Functions are called on threads of the host's, each time on any of them, and for several
+ * endpoints at once. Every one returns within the host's deadline: its thread is lost
+ * otherwise, and the communicator aborted. Every one but supports may fail; it then returns a
  * code and leaves one sentence for last_error (open and close: in message, at most message_bytes
  * with the terminating zero). Functions on one endpoint are called one at a time. */
 typedef struct shunt_transport_v1 {

@@ -6,7 +6,7 @@
 // The carrier is hashicorp/go-plugin (gRPC over a Unix socket, AutoMTLS). File
 // descriptors do not fit in messages: a handle with has_fd has its descriptor
 // on the socket that the plugin inherits as descriptor 3, in a frame tagged
-// with the endpoint and the region; see plugin/process/descriptor.go.
+// with the endpoint and the region; see "Another language" in docs/transport-author.md.
 //
 // A failed call carries an Error in the details of its gRPC status.
 
