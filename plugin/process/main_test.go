@@ -66,7 +66,7 @@ var modes = map[string]func(){
 		panic("no device has a name")
 	},
 	"silent":            wait,
-	"P-256":             serveOnlyP256,
+	"strict TLS":        serveStrictly,
 	"no TLS":            func() { serveBare(false, false) },
 	"other certificate": func() { serveBare(true, true) },
 	"no health":         func() { serveBare(true, false) },
@@ -163,8 +163,8 @@ func serveVersions(versions ...int) {
 	})
 }
 
-// serveOnlyP256 accepts a host whose certificate every implementation of TLS can verify.
-func serveOnlyP256() {
+// serveStrictly accepts a host whose certificate every implementation of TLS accepts.
+func serveStrictly() {
 	block, _ := pem.Decode([]byte(os.Getenv(clientCertEnv)))
 	certificate, err := x509.ParseCertificate(block.Bytes)
 	if err != nil {
@@ -172,6 +172,11 @@ func serveOnlyP256() {
 	}
 	if key := certificate.PublicKey.(*ecdsa.PublicKey); key.Curve != elliptic.P256() {
 		fmt.Fprintln(os.Stderr, "the host's key is on curve", key.Curve.Params().Name)
+		os.Exit(1)
+	}
+	if certificate.IsCA || certificate.CheckSignature(certificate.SignatureAlgorithm, certificate.RawTBSCertificate,
+		certificate.Signature) != nil {
+		fmt.Fprintln(os.Stderr, "the host's certificate is an authority's, or not signed by its own key")
 		os.Exit(1)
 	}
 	Serve(probe.Transport{})

@@ -20,7 +20,7 @@ const clientCertEnv = "PLUGIN_CLIENT_CERT"
 // clientTLS makes the host's half of AutoMTLS: a configuration to which go-plugin adds the plugin's certificate, from
 // the handshake line, and the host's certificate for the plugin. go-plugin's own would have a key on curve P-521,
 // whose signatures BoringSSL does not accept, and with it gRPC in Python, C++ and every other language that wraps
-// gRPC's C core. All know P-256.
+// gRPC's C core, and would be an authority, which rustls does not accept as anybody's own certificate.
 func clientTLS() (config *tls.Config, certificate string, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -36,10 +36,7 @@ func clientTLS() (config *tls.Config, certificate string, err error) {
 		DNSNames:     []string{"localhost"},
 		NotBefore:    time.Now().Add(-time.Minute),
 		NotAfter:     time.Now().AddDate(30, 0, 0),
-		// Plugins verify it as its own authority.
-		IsCA: true, BasicConstraintsValid: true,
-		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
