@@ -202,6 +202,12 @@ func (p *Plan) Validate() error {
 			return bad("kernel %d: shared memory register out of range", i)
 		}
 	}
+	for i, n := range p.Natives {
+		if !n.valid() {
+			return bad("native function %d: it has function %t, start %t, poll %t, want the function alone, or start and poll", i,
+				n.Function != 0, n.Start != 0, n.Poll != 0)
+		}
+	}
 	for t, track := range p.Tracks {
 		if int(track.First)+int(track.Count) > len(p.Steps) {
 			return bad("track %d ends past the last step", t)
@@ -310,7 +316,7 @@ func (p *Plan) validateTrack(track Track, firstTemp int, bad func(string, ...any
 		case StepLaunch:
 			ok = int(s.A) < len(p.Kernels) && s.B <= LaunchDependent
 		case StepNative:
-			ok = int(s.A) < len(p.Natives) && p.Natives[s.A].valid() && p.areValues(s.B, s.N) &&
+			ok = int(s.A) < len(p.Natives) && p.areValues(s.B, s.N) &&
 				(s.N == 0 || p.Natives[s.A].Start != 0)
 		case StepRemote:
 			ok = isWord(s.Dst) && isReg(s.A) && isReg(s.C) && p.areValues(s.B, s.N)

@@ -158,3 +158,12 @@ func TestValidateShowsOperands(t *testing.T) {
 		t.Errorf("%v, want %s", err, want)
 	}
 }
+
+func TestValidateNativeFunctions(t *testing.T) {
+	p := &Plan{Algorithm: "a", World: 1, Natives: []Native{{Function: 1}, {Start: 2}}, Tracks: []Track{{0, 1}},
+		Steps: []Step{{Kind: StepNative, A: 1}}}
+	want := "native function 1: it has function false, start true, poll false, want the function alone, or start and poll"
+	if err := p.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
