@@ -176,6 +176,9 @@ func (r *running) start(paths []string) error {
 			prefix = "[" + strconv.Itoa(r.number(rank)) + "] "
 		}
 		cmd.Stdout, lines = r.stream(out, prefix, lines)
+		if len(lines) > 0 {
+			cmd.Env = unbuffered(cmd.Env)
+		}
 		cmd.Stderr, lines = r.stream(errs, prefix, lines)
 		var between io.WriteCloser
 		if r.job.Intercept != nil {
@@ -441,6 +444,17 @@ func (r *running) environment(rank int) []string {
 		env = append(env, "SHUNT_HOST_ID=host"+strconv.Itoa(rank*r.job.Hosts/r.job.World))
 	}
 	return env
+}
+
+// unbuffered has Python write what a program prints at once, unless the environment says how it is to be. Into a pipe
+// it would keep the output back until 8 KiB are together or the program ends well: nobody would see how a job goes on,
+// nor what a rank said before it hung or was killed.
+func unbuffered(env []string) []string {
+	const name = "PYTHONUNBUFFERED="
+	if slices.ContainsFunc(env, func(entry string) bool { return strings.HasPrefix(entry, name) }) {
+		return env
+	}
+	return append(env, name+"1")
 }
 
 // freePort returns a port of this machine on which no process listens now. torch.distributed wants to know it before
