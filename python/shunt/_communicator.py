@@ -27,7 +27,9 @@ class Communicator(Objects):
     numpy arrays, tensors of torch on the CPU, and other objects with the buffer
     protocol or DLPack, C-contiguous, of any shape; lengths are in elements. The
     element type is the buffer's, or dtype= (a DType, its name, or a numpy dtype).
-    Blocking calls release the GIL. A context manager that closes itself.
+    Blocking calls release the GIL. A context manager that closes itself; an exception
+    that leaves it, other than that of sys.exit(0), aborts first: the other ranks' calls
+    raise AbortedError with its text.
 
     With memory "cuda" buffers are arrays of the communicator's GPU: tensors of
     torch, and objects with `__cuda_array_interface__` or DLPack (cupy, numba,
@@ -54,6 +56,8 @@ class Communicator(Objects):
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if _ends_well(error):
+            kind = None
         if kind is not None and self._handle is not None and not _library.forked:
             # Peers may be waiting for calls that will not come.
             try:
@@ -291,6 +295,11 @@ class Communicator(Objects):
         let_go(handle)
         if found is not None:
             raise found
+
+
+def _ends_well(error: Any) -> bool:
+    """Whether an exception is the end of a program that has done its work, as that of sys.exit() is."""
+    return isinstance(error, SystemExit) and (error.code is None or (isinstance(error.code, int) and error.code == 0))
 
 
 def _reason(text: str) -> bytes:

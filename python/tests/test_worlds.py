@@ -1,5 +1,6 @@
 """Real ranks as processes."""
 
+import re
 import signal
 
 import pytest
@@ -47,3 +48,18 @@ def test_queries_return_during_a_call(world):
 
 def test_exception_in_with_block_aborts(world):
     world.run(2, "raises")
+
+
+@pytest.mark.parametrize("code", [[], ["0"]])
+def test_a_rank_that_exits_well_has_only_closed(world, code):
+    world.program = "exit_programs.py"
+    (status, _, _), (other, told, errors) = world.finish(world.start(2, "exits", *code))
+    assert (status, other) == (0, 0), errors
+    assert re.fullmatch(r"\[7.0, 7.0, 7.0, 7.0\]\nClosedError .*rank 0 .*has closed.*\n", told), told
+
+
+@pytest.mark.parametrize("code, reason", [("3", "SystemExit: 3"), ("no data", "SystemExit: no data")])
+def test_a_rank_that_exits_with_an_error_aborts(world, code, reason):
+    world.program = "exit_programs.py"
+    (status, _, _), (_, told, _) = world.finish(world.start(2, "exits", code))
+    assert status != 0 and told.startswith("AbortedError") and f"rank 0 aborted: {reason}" in told, told

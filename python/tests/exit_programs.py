@@ -1,0 +1,25 @@
+"""Ranks of test_worlds.py that exit: exit_programs.py NAME [arguments]."""
+
+import sys
+
+import numpy as np
+
+import shunt
+
+
+def exits(*code):
+    """Rank 0 exits inside the with block, and rank 1 makes its calls afterwards. It prints how they ended."""
+    with shunt.init() as comm:
+        if comm.rank == 0:
+            comm.send(np.full(4, 7.0), 1)
+            sys.exit(*(int(text) if text.isdigit() else text for text in code))
+        sys.stdin.read()  # ends when rank 0 has ended
+        try:
+            print(comm.recv(np.zeros(4), 0).tolist())
+            comm.barrier()
+        except shunt.ShuntError as error:
+            print(type(error).__name__, error)
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](*sys.argv[2:])
