@@ -89,7 +89,7 @@ func Run(ctx context.Context, j Job, signals <-chan os.Signal) error {
 	for rank := range paths {
 		var err error
 		if paths[rank], err = exec.LookPath(j.Command(rank)[0]); err != nil {
-			return plugin.Errorf(plugin.InvalidArgument, "%s: %w", j.Label, err)
+			return plugin.Errorf(plugin.InvalidArgument, "%s: %w%s", j.Label, err, howToStart(j.Command(rank)[0]))
 		}
 	}
 	port, err := freePort()
@@ -444,17 +444,6 @@ func (r *running) environment(rank int) []string {
 		env = append(env, "SHUNT_HOST_ID=host"+strconv.Itoa(rank*r.job.Hosts/r.job.World))
 	}
 	return env
-}
-
-// unbuffered has Python write what a program prints at once, unless the environment says how it is to be. Into a pipe
-// it would keep the output back until 8 KiB are together or the program ends well: nobody would see how a job goes on,
-// nor what a rank said before it hung or was killed.
-func unbuffered(env []string) []string {
-	const name = "PYTHONUNBUFFERED="
-	if slices.ContainsFunc(env, func(entry string) bool { return strings.HasPrefix(entry, name) }) {
-		return env
-	}
-	return append(env, name+"1")
 }
 
 // freePort returns a port of this machine on which no process listens now. torch.distributed wants to know it before

@@ -277,13 +277,14 @@ func TestRanksGetTheTerminalItself(t *testing.T) {
 	require.Error(t, Run(context.Background(), j, nil))
 }
 
-// What a program in Python has printed is not lost when it is killed, and is seen before. It keeps its output back where
-// the environment asks for that.
+// What a program in Python has printed is not lost when it is killed, and is seen before. It keeps its output back
+// where the environment asks for that.
 func TestPythonPrintsAtOnce(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	require.NoError(t, err)
 	script := "import os, signal; print('text', 1, end=''); print(); os.kill(os.getpid(), signal.SIGKILL)"
-	for env, want := range map[string]string{"A=b": "[0] text 1\n", "PYTHONUNBUFFERED=": "", "PYTHONUNBUFFERED=yes": "[0] text 1\n"} {
+	const text = "[0] text 1\n"
+	for env, want := range map[string]string{"A=b": text, "PYTHONUNBUFFERED=": "", "PYTHONUNBUFFERED=yes": text} {
 		t.Setenv("PYTHONUNBUFFERED", "") // is back after the test
 		require.NoError(t, os.Unsetenv("PYTHONUNBUFFERED"))
 		var out bytes.Buffer

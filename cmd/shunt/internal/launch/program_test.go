@@ -1,0 +1,32 @@
+package launch
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A file that cannot be executed by the name that was given is not just "not found": the error says how it starts.
+func TestAProgramThatCannotBeExecuted(t *testing.T) {
+	t.Chdir(t.TempDir())
+	t.Setenv("PATH", filepath.Join(t.TempDir(), "bin"))
+	for name, mode := range map[string]os.FileMode{"train.py": 0o644, "main.py": 0o755, "program": 0o755, "data": 0o644} {
+		require.NoError(t, os.WriteFile(name, []byte("#!/bin/sh\n"), mode))
+	}
+	require.NoError(t, os.Mkdir("folder.py", 0o755))
+	for program, want := range map[string]string{
+		"train.py":   `test: exec: "train.py": executable file not found in $PATH; start a program in Python as: python3 train.py`,
+		"./train.py": `test: exec: "./train.py": permission denied; start a program in Python as: python3 ./train.py`,
+		"main.py":    `test: exec: "main.py": executable file not found in $PATH; start a program in Python as: python3 main.py`,
+		"program":    `test: exec: "program": executable file not found in $PATH; name a program of this directory as ./program`,
+		"data":       `test: exec: "data": executable file not found in $PATH; the file is not executable`,
+		"folder.py":  `test: exec: "folder.py": executable file not found in $PATH`,
+		"missing.py": `test: exec: "missing.py": executable file not found in $PATH`,
+	} {
+		require.EqualError(t, Run(context.Background(), Job{World: 1, Path: program, Label: "test"}, nil), want)
+	}
+	require.NoError(t, Run(context.Background(), Job{World: 1, Path: "./program", Label: "test"}, nil))
+}
