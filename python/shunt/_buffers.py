@@ -132,7 +132,7 @@ def _numpy_type() -> Any:
 def _numpy_dtype(dtype: Any, what: str) -> DType:
     _no_references(dtype.hasobject, f"array of {dtype}", what)
     _native(dtype.isnative, f"array of {dtype}", what)
-    found = _own(_dtypes.of_name(dtype.name), f"array of {dtype.name}", what)
+    found = _own(_dtypes.of_name(dtype.name), f"array of {_dtypes.named(dtype)}", what)
     _numpy_dtypes[dtype] = found
     return found
 

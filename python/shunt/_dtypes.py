@@ -57,18 +57,32 @@ def of_kind(kind: str, itemsize: int) -> DType | None:
     return {"i": _SIGNED, "u": _UNSIGNED, "f": _FLOATS}.get(kind, {}).get(itemsize)
 
 
+#: As numpy takes them. By their names alone float would be C's and torch's, of 4 bytes.
+_OF_PYTHON = {float: DType.FLOAT64, int: DType.INT64}
+
+
 def of_name(name: str) -> DType | None:
-    """The dtype of that name, or None."""
-    return _NAMES.get(name)
+    """The dtype that numpy, ml_dtypes and torch call so, or None."""
+    # Theirs has infinities, and float8_e4m3fn is what Shunt calls float8_e4m3.
+    return None if name == "float8_e4m3" else _NAMES.get(name)
+
+
+def named(dtype: Any) -> str:
+    """A type of numpy as errors name it."""
+    if dtype.name == "float8_e4m3":
+        return "float8_e4m3 with infinities (ml_dtypes calls Shunt's float8_e4m3fn)"
+    # numpy names text and what has fields by their lengths.
+    return str(dtype) if dtype.kind in "SU" or dtype.names else str(dtype.name)
 
 
 #: What carries elements of types that Shunt has no name for, where they only move: by their bytes.
-_CARRIERS = {1: DType.UINT8, 2: DType.FLOAT16, 4: DType.UINT32, 8: DType.UINT64}
+_CARRIERS = {1: (DType.UINT8, 1), 2: (DType.FLOAT16, 1), 4: (DType.UINT32, 1), 8: (DType.UINT64, 1),
+             16: (DType.UINT64, 2)}
 
 
 def carrier(obj: Any) -> tuple[DType, int] | None:
-    """The dtype that moves a buffer's elements, and how many of it each takes: for bool, int16, complex and other plain
-    numbers. None for what is none."""
+    """The dtype that moves a buffer's elements, and how many of it each takes: for bool, int16, complex, and whatever
+    else lies in the elements themselves. None for what does not."""
     dtype = getattr(obj, "dtype", None)
     if dtype is None:
         try:
@@ -81,27 +95,29 @@ def carrier(obj: Any) -> tuple[DType, int] | None:
     else:
         size = getattr(dtype, "itemsize", None)
         # numpy says of what kind elements are; torch has numbers only.
-        if (getattr(dtype, "kind", "i") not in "biufcmM" or not getattr(dtype, "isnative", True)
-                or type(obj).__name__ == "MaskedArray"):
+        if (getattr(dtype, "kind", "i") not in "biufcmMSUV" or getattr(dtype, "hasobject", False)
+                or not getattr(dtype, "isnative", True) or type(obj).__name__ == "MaskedArray"):
             return None
-    return (DType.UINT64, 2) if size == 16 else (_CARRIERS[size], 1) if size in _CARRIERS else None
+    return _CARRIERS.get(size, (DType.UINT8, size)) if size else None
 
 
 def dtype_of(given: DTypeLike) -> DType:
     """A dtype argument as a DType."""
     if type(given) is DType:
         return given
-    name = given
-    if not isinstance(given, str):
-        if isinstance(given, int):
-            try:
-                return DType(given)
-            except ValueError:
-                raise InvalidArgumentError(f"unknown dtype {given}; known are {KNOWN}") from None
+    if isinstance(given, str):
+        found = _NAMES.get(given.lower())
+    elif isinstance(given, int):
+        try:
+            return DType(given)
+        except ValueError:
+            raise InvalidArgumentError(f"unknown dtype {given}; known are {KNOWN}") from None
+    elif isinstance(given, type) and given in _OF_PYTHON:
+        found = _OF_PYTHON[given]
+    else:
         # numpy dtypes and scalar types, ml_dtypes and torch dtypes have names.
         name = getattr(given, "name", None) or getattr(given, "__name__", None) or str(given)
-        name = name.removeprefix("torch.")
-    found = _NAMES.get(name.lower())
+        found = of_name(name.removeprefix("torch.").lower())
     if found is None:
         raise InvalidArgumentError(f"unknown dtype {given!r}; known are {KNOWN}")
     return found

@@ -93,7 +93,10 @@ def _reduction(op: OpLike, scalar: float | None, name: str) -> tuple[Op, float]:
         if scalar is None:
             raise InvalidArgumentError(f"{name}: op premul_sum needs scalar=")
         raise InvalidArgumentError(f"{name}: scalar= goes with op premul_sum only, not with {kind.name.lower()}")
-    return kind, 0.0 if scalar is None else float(scalar)
+    try:
+        return kind, 0.0 if scalar is None else float(scalar)
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidArgumentError(f"{name}: scalar is {scalar!r}, want a number") from None
 
 
 def _root(place: Place, root: int, name: str, what: str = "root") -> int:

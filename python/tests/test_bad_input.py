@@ -7,6 +7,7 @@ import enum
 import io
 import pickle
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -43,7 +44,17 @@ TABLE = [
     (lambda c: c.all_reduce(np.zeros(4, "complex64")), INVALID, "complex64 is none of Shunt's dtypes"),
     (lambda c: c.all_reduce(np.zeros(4, "datetime64[s]")), INVALID, r"datetime64[s] is none of Shunt's dtypes"),
     (lambda c: c.all_reduce(np.zeros(4, "S8")), INVALID, "is none of Shunt's dtypes"),
-    (lambda c: c.all_reduce(np.zeros(4, [("a", "f4"), ("b", "f4")])), INVALID, "is none of Shunt's dtypes"),
+    (lambda c: c.all_reduce(np.zeros(4, [("a", "f4"), ("b", "f4")])), INVALID,
+     "array of [('a', '<f4'), ('b', '<f4')] is none of Shunt's dtypes"),
+    (lambda c: c.broadcast(np.zeros(4, [("a", "f4"), ("b", ">f4")])), INVALID, "foreign byte order"),
+    (lambda c: c.broadcast(np.zeros(4, "V0")), INVALID, "is none of Shunt's dtypes"),
+    (lambda c: c.all_gather(np.zeros(4, "U3"), np.zeros(4, "U2")), INVALID, "send holds <U3, recv holds <U2"),
+    (lambda c: c.all_reduce(np.zeros(4, ml_dtypes.float8_e4m3)), INVALID,
+     "float8_e4m3 with infinities (ml_dtypes calls Shunt's float8_e4m3fn) is none of Shunt's dtypes"),
+    (lambda c: c.all_reduce(np.zeros(4, "u1"), dtype=ml_dtypes.float8_e4m3), INVALID, "unknown dtype <class"),
+    (lambda c: c.all_reduce(np.zeros(4, "u1"), dtype=np.dtype(ml_dtypes.float8_e4m3)), INVALID, "unknown dtype dtype("),
+    (lambda c: c.all_reduce(bytearray(12), dtype=float), INVALID, "12 bytes are no whole number of float64"),
+    (lambda c: c.all_reduce(bytearray(12), dtype=int), INVALID, "12 bytes are no whole number of int64"),
     (lambda c: c.all_reduce(np.zeros(4, ">f4")), INVALID, "foreign byte order"),
     (lambda c: c.all_reduce(np.zeros(4, ">f4"), dtype="float32"), INVALID, "foreign byte order"),
     (lambda c: c.all_reduce((ctypes.c_double.__ctype_be__ * 4)()), INVALID, "foreign byte order"),
@@ -126,6 +137,8 @@ TABLE = [
     (lambda c: c.explain("all_reduce", 1, op=1), INVALID, "unknown reduction op 1"),
     (lambda c: c.all_reduce(f4, op="premul_sum"), INVALID, "premul_sum needs scalar="),
     (lambda c: c.all_reduce(f4, scalar=2.0), INVALID, "scalar= goes with op premul_sum only"),
+    (lambda c: c.all_reduce(f4, op="premul_sum", scalar="two"), INVALID, "scalar is 'two', want a number"),
+    (lambda c: c.all_reduce(f4, op="premul_sum", scalar=10**400), INVALID, "want a number"),
     # the communicator
     (lambda c: c.start("all_deduce", f4), INVALID, "unknown collective 'all_deduce'; known are all_reduce"),
     (lambda c: c.start("close"), INVALID, "unknown collective"),
@@ -340,6 +353,18 @@ def test_what_looks_like_references_is_sent(comm):
         sent, came = memoryview(np.full(3, 1 + 2j, dtype)), memoryview(np.zeros(3, dtype))
         comm.all_gather(sent, came)
         assert came.tobytes() == sent.tobytes()
+
+
+@pytest.mark.parametrize("dtype", [[("key", "i8"), ("at", "f4", 3)], "S3", "U2", "V5", "V8", "clongdouble",
+                                   ml_dtypes.float8_e4m3, ml_dtypes.int4], ids=str)
+def test_elements_of_any_length_are_moved(comm, dtype):
+    sent = np.frombuffer(bytes(range(240)), "uint8")[: 4 * np.dtype(dtype).itemsize].view(dtype)
+    for call in (comm.all_gather, comm.all_to_all):
+        came = np.zeros(4, dtype)
+        assert call(sent, came) is came and came.tobytes() == sent.tobytes()
+    came = np.zeros(8, dtype)
+    comm.all_gather_v(sent, came, [4], [3])
+    assert came[3:7].tobytes() == sent.tobytes() and not any(came[:3].tobytes() + came[7:].tobytes())
 
 
 def test_arrays_of_jax_without_a_format(comm, monkeypatch):
