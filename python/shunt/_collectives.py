@@ -7,12 +7,11 @@ the full path of _operations, which handles all kinds of memory and raises the e
 """
 
 from array import array
-from collections.abc import Sequence
-from typing import Any, TypeVar, overload
+from typing import Any, Literal, TypeVar, overload
 
 from . import _dtypes, _numbers, _operations
 from ._buffers import B, Buffer
-from ._counts import Counts
+from ._counts import Counts, Numbers
 from ._device import StreamLike, stream_of, tensor_stream
 from ._dtypes import DTypeLike, OpLike
 from ._running import Running
@@ -111,6 +110,9 @@ class Collectives(Running):
     # ---- the collectives ----
 
     @overload
+    def all_reduce(self, send: int, recv: None = None, *,  # type: ignore[overload-overlap]
+                   op: Literal["avg", "premul_sum", Op.AVG, Op.PREMUL_SUM], scalar: float | None = ...) -> float: ...
+    @overload
     def all_reduce(self, send: N, recv: None = None, op: OpLike = ..., *, scalar: float | None = ...) -> N: ...
     @overload
     def all_reduce(self, send: B, recv: None = None, op: OpLike = ..., *, scalar: float | None = ...,
@@ -203,8 +205,8 @@ class Collectives(Running):
             return recv
         return self._run(_operations.all_gather(self, send, recv, dtype=dtype), stream)
 
-    def all_gather_v(self, send: Buffer, recv: B, counts: Sequence[int],
-                     displs: Sequence[int] | None = None, *, dtype: DTypeLike = None, stream: StreamLike = None) -> B:
+    def all_gather_v(self, send: Buffer, recv: B, counts: Numbers,
+                     displs: Numbers | None = None, *, dtype: DTypeLike = None, stream: StreamLike = None) -> B:
         """As all_gather, with counts[r] elements of rank r at recv[displs[r]];
         displs None means packed. Counts and displacements are equal on all
         ranks."""
@@ -226,8 +228,8 @@ class Collectives(Running):
             return recv
         return self._run(_operations.reduce_scatter(self, send, recv, op, scalar=scalar, dtype=dtype), stream)
 
-    def reduce_scatter_v(self, send: Buffer, recv: B, counts: Sequence[int],
-                         displs: Sequence[int] | None = None, op: OpLike = Op.SUM, *, scalar: float | None = None,
+    def reduce_scatter_v(self, send: Buffer, recv: B, counts: Numbers,
+                         displs: Numbers | None = None, op: OpLike = Op.SUM, *, scalar: float | None = None,
                          dtype: DTypeLike = None, stream: StreamLike = None) -> B:
         """As reduce_scatter, with block r of counts[r] elements at
         send[displs[r]]."""
@@ -295,8 +297,8 @@ class Collectives(Running):
                 return result
         return self._run(_operations.gather(self, send, recv, root, dtype=dtype), stream)
 
-    def gather_v(self, send: Buffer, recv: B | None = None, counts: Sequence[int] | None = None,
-                 displs: Sequence[int] | None = None, root: int = 0, *, dtype: DTypeLike = None,
+    def gather_v(self, send: Buffer, recv: B | None = None, counts: Numbers | None = None,
+                 displs: Numbers | None = None, root: int = 0, *, dtype: DTypeLike = None,
                  stream: StreamLike = None) -> B | None:
         """As gather; the root gives the count and the displacement of each rank. Returns
         recv on the root, else None."""
@@ -325,8 +327,8 @@ class Collectives(Running):
                 return recv
         return self._run(_operations.scatter(self, send, recv, root, dtype=dtype), stream)
 
-    def scatter_v(self, send: Buffer | None, recv: B, counts: Sequence[int] | None = None,
-                  displs: Sequence[int] | None = None, root: int = 0, *, dtype: DTypeLike = None,
+    def scatter_v(self, send: Buffer | None, recv: B, counts: Numbers | None = None,
+                  displs: Numbers | None = None, root: int = 0, *, dtype: DTypeLike = None,
                   stream: StreamLike = None) -> B:
         """As scatter; the root gives the count and the displacement of each rank. recv has
         exactly the elements that come."""

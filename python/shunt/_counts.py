@@ -3,16 +3,25 @@
 The kernel reads them when it runs. Nothing here does, which would wait for the GPU.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol, SupportsIndex
 
 from . import _device
 from ._buffers import Buffer, Memory
 from ._tables import DType, InvalidArgumentError
 
+
+
+class Numbers(Protocol):
+    """Whole numbers of the host: a list, a tuple, a range, an array of one dimension."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> SupportsIndex: ...
+
+
 #: What counts and displacements of all_to_all_v may be: numbers of the host, or an
 #: array of int64 on the communicator's GPU.
-Counts = Sequence[int] | Buffer
+Counts = Numbers | Buffer
 
 _NAMES = ("send_counts", "send_displs", "recv_counts", "recv_displs")
 

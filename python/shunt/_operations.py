@@ -10,12 +10,12 @@ import ctypes
 import functools
 import numbers
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, Protocol
 
 from . import _counts, _dtypes
 from ._buffers import Buffer, Memory, describe, describe_moved
-from ._counts import Counts
+from ._counts import Counts, Numbers
 from ._dtypes import DTypeLike, OpLike
 from ._library import OPERATION_SIZE, Operation
 from ._tables import Collective, DType, InvalidArgumentError, Op
@@ -231,8 +231,8 @@ def all_gather(place: Place, send: Buffer, recv: Buffer, *, dtype: DTypeLike = N
 
 
 @_noted
-def all_gather_v(place: Place, send: Buffer, recv: Buffer, counts: Sequence[int],
-                 displs: Sequence[int] | None = None, *, dtype: DTypeLike = None) -> Prepared:
+def all_gather_v(place: Place, send: Buffer, recv: Buffer, counts: Numbers,
+                 displs: Numbers | None = None, *, dtype: DTypeLike = None) -> Prepared:
     source, into = _moved(place, send, "send", False, dtype), _moved(place, recv, "recv", True, dtype)
     _same(source, into, "all_gather_v")
     many, places = _array(counts, place, "counts", into.scale), _array(displs, place, "displs", into.scale)
@@ -262,8 +262,8 @@ def reduce_scatter(place: Place, send: Buffer, recv: Buffer, op: OpLike = Op.SUM
 
 
 @_noted
-def reduce_scatter_v(place: Place, send: Buffer, recv: Buffer, counts: Sequence[int],
-                     displs: Sequence[int] | None = None, op: OpLike = Op.SUM, *, scalar: float | None = None,
+def reduce_scatter_v(place: Place, send: Buffer, recv: Buffer, counts: Numbers,
+                     displs: Numbers | None = None, op: OpLike = Op.SUM, *, scalar: float | None = None,
                      dtype: DTypeLike = None) -> Prepared:
     kind, factor = _reduction(op, scalar, "reduce_scatter_v")
     source, into = _describe(place, send, "send", False, dtype), _describe(place, recv, "recv", True, dtype)
@@ -334,8 +334,8 @@ def gather(place: Place, send: Buffer, recv: Buffer | None = None, root: int = 0
 
 
 @_noted
-def gather_v(place: Place, send: Buffer, recv: Buffer | None = None, counts: Sequence[int] | None = None,
-             displs: Sequence[int] | None = None, root: int = 0, *, dtype: DTypeLike = None) -> Prepared:
+def gather_v(place: Place, send: Buffer, recv: Buffer | None = None, counts: Numbers | None = None,
+             displs: Numbers | None = None, root: int = 0, *, dtype: DTypeLike = None) -> Prepared:
     root = _root(place, root, "gather_v")
     source = _moved(place, send, "send", False, dtype)
     into = many = places = None
@@ -369,8 +369,8 @@ def scatter(place: Place, send: Buffer | None, recv: Buffer, root: int = 0, *, d
 
 
 @_noted
-def scatter_v(place: Place, send: Buffer | None, recv: Buffer, counts: Sequence[int] | None = None,
-              displs: Sequence[int] | None = None, root: int = 0, *, dtype: DTypeLike = None) -> Prepared:
+def scatter_v(place: Place, send: Buffer | None, recv: Buffer, counts: Numbers | None = None,
+              displs: Numbers | None = None, root: int = 0, *, dtype: DTypeLike = None) -> Prepared:
     root = _root(place, root, "scatter_v")
     into = _moved(place, recv, "recv", True, dtype)
     source = many = places = None

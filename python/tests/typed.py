@@ -15,10 +15,18 @@ def f(comm: shunt.Communicator, x: F32, y: F32, numbers: "array[int]", room: byt
     assert_type(comm.all_reduce(x, room), bytearray)
     assert_type(comm.all_reduce(3.0), float)
     assert_type(comm.all_reduce(3), int)
+    assert_type(comm.all_reduce(3, op="max"), int)
+    assert_type(comm.all_reduce(3, op="avg"), float)
+    assert_type(comm.all_reduce(3, op=shunt.Op.PREMUL_SUM, scalar=0.5), float)
     assert_type(comm.broadcast(numbers), "array[int]")
     assert_type(comm.broadcast(1.5, 1), float)
     assert_type(comm.all_gather(x, y), F32)
     assert_type(comm.all_to_all_v(x, [1], y, [1]), F32)
+    assert_type(comm.all_gather_v(x, y, np.ones(2, "int64"), range(2)), F32)
+    assert_type(comm.reduce_scatter_v(x, y, numbers, (0, 1)), F32)
+    assert_type(comm.gather_v(x, y, np.ones(2, "int64")), F32 | None)
+    assert_type(comm.scatter_v(x, y, [np.int64(1), 2]), F32)
+    assert_type(comm.all_to_all_v(x, np.ones(2, "int64"), y, range(2)), F32)
     assert_type(comm.reduce(x), F32 | None)
     assert_type(comm.gather(x, room), bytearray | None)
     assert_type(comm.recv(room, 1), bytearray)
@@ -31,3 +39,6 @@ def f(comm: shunt.Communicator, x: F32, y: F32, numbers: "array[int]", room: byt
     comm.send({"a": 1}, 1)  # E: Argument 1
     comm.all_reduce(x, op=1.5)  # E: No overload variant
     comm.recv(None, 1)  # E: cannot be
+    comm.all_gather_v(x, y, [1, 2.0])  # E: List item 1
+    comm.all_gather_v(x, y, {1, 2})  # E: Argument 3
+    comm.all_gather_v(x, y, 2)  # E: Argument 3
