@@ -1,12 +1,13 @@
 """Collectives of Python objects.
 
 Objects are pickled (protocol 5). Their sizes are exchanged first, so a rank whose object cannot be pickled, or is
-larger than the limit, is an error on every rank, and no rank waits for bytes that do not come.
+larger than the limit, is an error on every rank, and no rank waits for bytes that do not come. From one rank to others,
+long buffers of an object, as of arrays, go by themselves, from the memory of the object into that of the new one.
 """
 
 import pickle
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ._collectives import Collectives
@@ -14,6 +15,9 @@ from ._tables import InvalidArgumentError, UnsupportedError
 
 #: What one object may take, pickled, unless the caller says otherwise.
 LIMIT = 1 << 30
+
+#: From how many bytes on a buffer goes by itself.
+_LONG = 1 << 20
 
 #: In place of a size: the object cannot be pickled; the root's values are not one for each rank.
 _FAILED = -1
@@ -28,13 +32,17 @@ class Objects(Collectives):
         """Returns root's object on every rank; the other ranks' value is ignored. limit: the most bytes that it may
         take, pickled."""
         self._for_objects("broadcast_object")
-        data, cause = _pickled(value) if self.rank == root else (b"", None)
-        sizes = array("q", [len(data) if cause is None else _FAILED])
+        pieces, cause = _pieces(value) if self.rank == root else ([], None)
+        sizes = _sizes_of(pieces, cause)
         self.broadcast(sizes, root)
         self._agree("broadcast_object", [(root, sizes[0])], limit, cause)
-        room = bytearray(data) if self.rank == root else bytearray(sizes[0])
-        self.broadcast(room, root)
-        return value if self.rank == root else pickle.loads(room)
+        if self.rank != root:
+            pieces = self._room(sizes, lambda lengths: self.broadcast(lengths, root))
+        elif len(pieces) > 1:
+            self.broadcast(_lengths_of(pieces), root)
+        for piece in pieces:
+            self.broadcast(piece, root)
+        return value if self.rank == root else pickle.loads(pieces[0], buffers=pieces[1:])
 
     def all_gather_object(self, value: Any, *, limit: int = LIMIT) -> list[Any]:
         """Returns every rank's object, in rank order. limit: the most bytes that one of them may take, pickled."""
@@ -92,25 +100,39 @@ class Objects(Collectives):
     def send_object(self, value: Any, peer: int, *, limit: int = LIMIT) -> None:
         """Sends an object to one rank, which calls recv_object."""
         self._for_objects("send_object")
-        data, cause = _pickled(value)
-        failed = cause is not None or len(data) > limit
-        self.send(array("q", [_FAILED if failed else len(data)]), peer)
-        self._agree("send_object", [(self.rank, _FAILED if cause else len(data))], limit, cause)
-        self.send(data, peer)
+        pieces, cause = _pieces(value)
+        sizes = _sizes_of(pieces, cause)
+        if sizes[0] > limit:
+            self.send(array("q", [_FAILED, 0]), peer)
+        else:
+            self.send(sizes, peer)
+        self._agree("send_object", [(self.rank, sizes[0])], limit, cause)
+        if len(pieces) > 1:
+            self.send(_lengths_of(pieces), peer)
+        for piece in pieces:
+            self.send(piece, peer)
 
     def recv_object(self, peer: int, *, limit: int = LIMIT) -> Any:
         """Returns the object that a rank sends with send_object. What takes more than limit
         bytes, pickled, is received, so that later messages find their way, but not unpickled."""
         self._for_objects("recv_object")
-        sizes = array("q", [0])
+        sizes = _sizes_of([], None)
         self.recv(sizes, peer)
         if sizes[0] == _FAILED:
             raise InvalidArgumentError(f"recv_object: rank {peer} could not send its object, for a reason that it was "
                                        "told")
-        room = bytearray(sizes[0])
-        self.recv(room, peer)
+        pieces = self._room(sizes, lambda lengths: self.recv(lengths, peer))
+        for piece in pieces:
+            self.recv(piece, peer)
         self._agree("recv_object", [(peer, sizes[0])], limit, None)
-        return pickle.loads(room)
+        return pickle.loads(pieces[0], buffers=pieces[1:])
+
+    def _room(self, sizes: array, receive: Callable[[array], Any]) -> list[Any]:
+        """Room for the pieces of an object, whose lengths are received if there is more than one."""
+        lengths = array("q", bytes(8 * sizes[1])) if sizes[1] > 1 else sizes[:1]
+        if sizes[1] > 1:
+            receive(lengths)
+        return [bytearray(length) for length in lengths]
 
     def _sizes(self, name: str, value: Any, limit: int) -> tuple[bytes, array]:
         """This rank's object and the size of every rank's."""
@@ -155,3 +177,29 @@ def _pickled(value: Any) -> tuple[bytes, Exception | None]:
         return pickle.dumps(value, protocol=5), None
     except Exception as error:  # noqa: BLE001
         return b"", error
+
+
+def _pieces(value: Any) -> tuple[list[Any], Exception | None]:
+    """An object as bytes without its long buffers, and those; or why not."""
+    found: list[memoryview] = []
+
+    def keep(buffer: pickle.PickleBuffer) -> bool:
+        raw = buffer.raw()
+        if raw.nbytes < _LONG:
+            return True
+        found.append(raw)
+        return False
+
+    try:
+        return [pickle.dumps(value, protocol=5, buffer_callback=keep), *found], None
+    except Exception as error:  # noqa: BLE001
+        return [], error
+
+
+def _sizes_of(pieces: list[Any], cause: Exception | None) -> array:
+    """How long the pieces are together, and how many they are."""
+    return array("q", [sum(_lengths_of(pieces)) if cause is None else _FAILED, len(pieces)])
+
+
+def _lengths_of(pieces: list[Any]) -> array:
+    return array("q", [len(piece) for piece in pieces])

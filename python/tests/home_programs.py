@@ -2,6 +2,7 @@
 
 import array
 import sys
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -59,6 +60,53 @@ def objects(comm):
     with comm.group(), pytest.raises(InvalidArgumentError, match="in a group"):
         comm.broadcast_object(1)
     assert comm.all_gather_object(comm.rank) == list(range(comm.size))
+
+
+def long_objects(comm):
+    """Long arrays in an object arrive as they were, and no rank needs memory for more than one copy of them."""
+    order, frozen = np.arange(1 << 20).reshape(1 << 10, 1 << 10), np.ones(1 << 20, ">f8")
+    frozen.flags.writeable = False
+    value = {"c": order, "f": order.copy().T, "frozen": frozen, "twice": [order, order], "strided": order[0, ::2],
+             "bytes": bytearray(range(256)), "small": np.arange(3), "empty": np.zeros((0, 3))}
+    size = 3 * order.nbytes
+
+    def check(call, sends):
+        tracemalloc.reset_peak()
+        before = tracemalloc.get_traced_memory()[0]
+        found = call()
+        grown = tracemalloc.get_traced_memory()[1] - before
+        assert grown < (0 if sends else size) + size // 8, f"{grown} bytes for an object of {size}"
+        if sends:
+            return
+        assert list(found) == list(value) and found["bytes"] == value["bytes"]
+        for name in ("c", "f", "frozen", "strided", "small", "empty"):
+            np.testing.assert_array_equal(found[name], value[name])
+            for what in ("dtype", "strides") if name not in ("strided", "empty") else ("dtype",):
+                assert getattr(found[name], what) == getattr(value[name], what), (name, what)
+            assert found[name].flags.writeable == value[name].flags.writeable, name
+        assert found["c"] is found["twice"][0] is found["twice"][1]
+        found["c"] += 1  # it has memory of its own
+        assert found["f"][0, 1] == value["f"][0, 1]
+
+    tracemalloc.start()
+    for root in range(comm.size):
+        check(lambda: comm.broadcast_object(value if comm.rank == root else None, root), comm.rank == root)
+    if comm.rank == 0:
+        check(lambda: comm.send_object(value, 1), True)
+        with pytest.raises(InvalidArgumentError, match=r"rank 0 has an object of 25\d{6} bytes, pickled; limit="):
+            comm.send_object(value, 1, limit=20_000_000)
+        comm.send_object(value, 1)
+        comm.send_object("behind it", 1)
+    elif comm.rank == 1:
+        check(lambda: comm.recv_object(0), False)
+        with pytest.raises(InvalidArgumentError, match="rank 0 could not send its object"):
+            comm.recv_object(0)
+        with pytest.raises(InvalidArgumentError, match="limit= is 20000000"):
+            comm.recv_object(0, limit=20_000_000)
+        assert comm.recv_object(0) == "behind it"
+    with pytest.raises(InvalidArgumentError, match="limit= is 20000000"):
+        comm.broadcast_object(value, limit=20_000_000)
+    comm.barrier()
 
 
 def numbers(comm):
