@@ -45,6 +45,9 @@ job. When a rank fails, the others have --grace to report
 it themselves and are then ended; no process of the job outlives it, but for those
 that have begun a session of their own (setsid).
 
+With --prefix, and where the output goes to a file or a pipe, lines of ranks do not mix,
+and PYTHONUNBUFFERED=1 is set, unless it is set already: Python would keep output back.
+
 With --records DIR, ranks whose communicator fails write there what they ran last,
 and a failed job ends with a summary: which ranks were in which call, which were
 behind, and which wrote no file. See shunt records.
