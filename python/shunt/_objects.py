@@ -5,13 +5,16 @@ larger than the limit, is an error on every rank, and no rank waits for bytes th
 long buffers of an object, as of arrays, go by themselves, from the memory of the object into that of the new one.
 """
 
+import ctypes
 import pickle
 from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from ._collectives import Collectives
-from ._tables import InvalidArgumentError, UnsupportedError
+from ._tables import DType, InvalidArgumentError, UnsupportedError
+
+_byte = ctypes.c_char
 
 #: What one object may take, pickled, unless the caller says otherwise.
 LIMIT = 1 << 30
@@ -34,14 +37,14 @@ class Objects(Collectives):
         self._for_objects("broadcast_object")
         pieces, cause = _pieces(value) if self.rank == root else ([], None)
         sizes = _sizes_of(pieces, cause)
-        self.broadcast(sizes, root)
+        self._spread(sizes, root)
         self._agree("broadcast_object", [(root, sizes[0])], limit, cause)
         if self.rank != root:
-            pieces = self._room(sizes, lambda lengths: self.broadcast(lengths, root))
+            pieces = self._room(sizes, lambda lengths: self._spread(lengths, root))
         elif len(pieces) > 1:
-            self.broadcast(_lengths_of(pieces), root)
+            self._spread(_lengths_of(pieces), root)
         for piece in pieces:
-            self.broadcast(piece, root)
+            self._spread(piece, root)
         return value if self.rank == root else pickle.loads(pieces[0], buffers=pieces[1:])
 
     def all_gather_object(self, value: Any, *, limit: int = LIMIT) -> list[Any]:
@@ -49,7 +52,11 @@ class Objects(Collectives):
         self._for_objects("all_gather_object")
         data, sizes = self._sizes("all_gather_object", value, limit)
         room = bytearray(sum(sizes))
-        self.all_gather_v(data, room, sizes)
+        if self._groups:
+            self.all_gather_v(data, room, sizes)
+        else:
+            self._call(self._lib.shunt_all_gather_v, _where(data)[0], _where(room)[0], _where(sizes)[0], None,
+                       DType.UINT8, None)
         return self._each(value, room, sizes)
 
     def gather_object(self, value: Any, root: int = 0, *, limit: int = LIMIT) -> list[Any] | None:
@@ -57,11 +64,14 @@ class Objects(Collectives):
         all_gather_object."""
         self._for_objects("gather_object")
         data, sizes = self._sizes("gather_object", value, limit)
+        room = bytearray(sum(sizes) if self.rank == root else 0)
+        if self._groups or not self._is_rank(root):
+            self.gather_v(data, room or None, sizes, root=root)
+        else:
+            self._call(self._lib.shunt_gather_v, *_where(data)[:2], _where(room)[0], _where(sizes)[0], None,
+                       DType.UINT8, root, None)
         if self.rank != root:
-            self.gather_v(data, root=root)
             return None
-        room = bytearray(sum(sizes))
-        self.gather_v(data, room, sizes, root=root)
         return self._each(value, room, sizes)
 
     def scatter_object(self, values: Sequence[Any] | None = None, root: int = 0, *, limit: int = LIMIT) -> Any:
@@ -88,7 +98,7 @@ class Objects(Collectives):
                     cause = cause or failure
                     sizes[i] = len(data) if failure is None else _FAILED
                     pieces.append(data)
-        self.broadcast(sizes, root)
+        self._spread(sizes, root)
         self._agree("scatter_object", [(root, size) for size in sizes], limit, cause)
         room = bytearray(sizes[self.rank])
         if self.rank == root:
@@ -103,27 +113,27 @@ class Objects(Collectives):
         pieces, cause = _pieces(value)
         sizes = _sizes_of(pieces, cause)
         if sizes[0] > limit:
-            self.send(array("q", [_FAILED, 0]), peer)
+            self._to(array("q", [_FAILED, 0]), peer)
         else:
-            self.send(sizes, peer)
+            self._to(sizes, peer)
         self._agree("send_object", [(self.rank, sizes[0])], limit, cause)
         if len(pieces) > 1:
-            self.send(_lengths_of(pieces), peer)
+            self._to(_lengths_of(pieces), peer)
         for piece in pieces:
-            self.send(piece, peer)
+            self._to(piece, peer)
 
     def recv_object(self, peer: int, *, limit: int = LIMIT) -> Any:
         """Returns the object that a rank sends with send_object. What takes more than limit
         bytes, pickled, is received, so that later messages find their way, but not unpickled."""
         self._for_objects("recv_object")
         sizes = _sizes_of([], None)
-        self.recv(sizes, peer)
+        self._from(sizes, peer)
         if sizes[0] == _FAILED:
             raise InvalidArgumentError(f"recv_object: rank {peer} could not send its object, for a reason that it was "
                                        "told")
-        pieces = self._room(sizes, lambda lengths: self.recv(lengths, peer))
+        pieces = self._room(sizes, lambda lengths: self._from(lengths, peer))
         for piece in pieces:
-            self.recv(piece, peer)
+            self._from(piece, peer)
         self._agree("recv_object", [(peer, sizes[0])], limit, None)
         return pickle.loads(pieces[0], buffers=pieces[1:])
 
@@ -134,11 +144,36 @@ class Objects(Collectives):
             receive(lengths)
         return [bytearray(length) for length in lengths]
 
+    # These take the shortest way, for memory that is this module's own. Another thread's group, and what is no rank,
+    # need the longer one.
+
+    def _spread(self, data: Any, root: int) -> None:
+        if self._groups or not self._is_rank(root) or type(data) is memoryview:
+            self.broadcast(data, root)
+        else:
+            at, count, dtype = _where(data)
+            self._call(self._lib.shunt_broadcast, at, at, count, dtype, root, None)
+
+    def _to(self, data: Any, peer: int) -> None:
+        if self._groups or not self._is_rank(peer) or type(data) is memoryview:
+            self.send(data, peer)
+        else:
+            self._call(self._lib.shunt_send, *_where(data), peer, None)
+
+    def _from(self, data: Any, peer: int) -> None:
+        if self._groups or not self._is_rank(peer):
+            self.recv(data, peer)
+        else:
+            self._call(self._lib.shunt_recv, *_where(data), peer, None)
+
     def _sizes(self, name: str, value: Any, limit: int) -> tuple[bytes, array]:
         """This rank's object and the size of every rank's."""
         data, cause = _pickled(value)
-        sizes = array("q", bytes(8 * self.world))
-        self.all_gather(array("q", [len(data) if cause is None else _FAILED]), sizes)
+        own, sizes = array("q", [len(data) if cause is None else _FAILED]), array("q", bytes(8 * self.world))
+        if self._groups:
+            self.all_gather(own, sizes)
+        else:
+            self._call(self._lib.shunt_all_gather, _where(own)[0], _where(sizes)[0], 1, DType.INT64, None)
         self._agree(name, list(enumerate(sizes)), limit, cause)
         return data, sizes
 
@@ -169,6 +204,18 @@ class Objects(Collectives):
         if self._group() is not None:
             raise InvalidArgumentError(f"{name}: objects cannot go in a group, as their sizes must arrive before they "
                                        "do")
+
+
+def _where(data: Any) -> tuple[int | None, int, DType]:
+    """Address, elements and dtype of an array of numbers, a bytearray or bytes, good while the caller keeps it and
+    nobody else has it, who could make it longer."""
+    if type(data) is array:
+        return data.buffer_info()[0], len(data), DType.INT64
+    if not data:
+        return None, 0, DType.UINT8
+    if type(data) is bytearray:
+        return ctypes.addressof(_byte.from_buffer(data)), len(data), DType.UINT8
+    return ctypes.c_void_p.from_buffer(ctypes.c_char_p(data)).value, len(data), DType.UINT8
 
 
 def _pickled(value: Any) -> tuple[bytes, Exception | None]:

@@ -4,6 +4,7 @@ import builtins
 import pathlib
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -46,3 +47,40 @@ def test_types():
     assert found.keys() == wanted.keys(), done.stdout + done.stderr
     for i, text in wanted.items():
         assert text in found[i], found[i]
+
+
+def test_objects_take_the_shortest_way(comm, monkeypatch):
+    def refuse(*arguments, **named):
+        raise AssertionError("the full path, which takes several times as long")
+
+    monkeypatch.setattr(shunt._running.Running, "_run", refuse)
+    assert comm.broadcast_object({"a": 1}) == {"a": 1}
+    assert comm.all_gather_object([2]) == [[2]] == comm.gather_object([2])
+
+
+def test_objects_while_another_thread_has_a_group(comm):
+    entered, leave = threading.Event(), threading.Event()
+
+    def grouped():
+        with comm.group():
+            entered.set()
+            leave.wait()
+
+    thread = threading.Thread(target=grouped)
+    thread.start()
+    try:
+        entered.wait()
+        assert comm.broadcast_object({"a": 1}) == {"a": 1}
+        assert comm.all_gather_object([2]) == [[2]] == comm.gather_object([2]) and comm.scatter_object([3]) == 3
+    finally:
+        leave.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("root", [1, -1, "0", None, 0.0])
+def test_a_root_of_objects_that_is_no_rank(comm, root):
+    for call in (lambda: comm.broadcast_object(1, root), lambda: comm.gather_object(1, root),
+                 lambda: comm.scatter_object([1], root), lambda: comm.send_object(1, root),
+                 lambda: comm.recv_object(root)):
+        with pytest.raises(shunt.InvalidArgumentError, match="rank"):
+            call()
