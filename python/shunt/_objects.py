@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ._collectives import Collectives
+from ._operations import whole
 from ._tables import DType, InvalidArgumentError, UnsupportedError
 
 _byte = ctypes.c_char
@@ -34,7 +35,7 @@ class Objects(Collectives):
     def broadcast_object(self, value: Any = None, root: int = 0, *, limit: int = LIMIT) -> Any:
         """Returns root's object on every rank; the other ranks' value is ignored. limit: the most bytes that it may
         take, pickled."""
-        self._for_objects("broadcast_object")
+        self._for_objects("broadcast_object", limit)
         pieces, cause = _pieces(value) if self.rank == root else ([], None)
         sizes = _sizes_of(pieces, cause)
         self._spread(sizes, root)
@@ -49,7 +50,7 @@ class Objects(Collectives):
 
     def all_gather_object(self, value: Any, *, limit: int = LIMIT) -> list[Any]:
         """Returns every rank's object, in rank order. limit: the most bytes that one of them may take, pickled."""
-        self._for_objects("all_gather_object")
+        self._for_objects("all_gather_object", limit)
         data, sizes = self._sizes("all_gather_object", value, limit)
         room = bytearray(sum(sizes))
         if self._groups:
@@ -62,7 +63,7 @@ class Objects(Collectives):
     def gather_object(self, value: Any, root: int = 0, *, limit: int = LIMIT) -> list[Any] | None:
         """Returns every rank's object, in rank order, on the root, and None elsewhere. limit as in
         all_gather_object."""
-        self._for_objects("gather_object")
+        self._for_objects("gather_object", limit)
         data, sizes = self._sizes("gather_object", value, limit)
         room = bytearray(sum(sizes) if self.rank == root else 0)
         if self._groups or not self._is_rank(root):
@@ -77,7 +78,7 @@ class Objects(Collectives):
     def scatter_object(self, values: Sequence[Any] | None = None, root: int = 0, *, limit: int = LIMIT) -> Any:
         """Returns object r of root's values on rank r; the other ranks' values are ignored. limit as in
         all_gather_object."""
-        self._for_objects("scatter_object")
+        self._for_objects("scatter_object", limit)
         pieces: list[bytes] = []
         cause: Exception | None = None
         sizes = array("q", bytes(8 * self.world))
@@ -109,7 +110,7 @@ class Objects(Collectives):
 
     def send_object(self, value: Any, peer: int, *, limit: int = LIMIT) -> None:
         """Sends an object to one rank, which calls recv_object."""
-        self._for_objects("send_object")
+        self._for_objects("send_object", limit)
         pieces, cause = _pieces(value)
         sizes = _sizes_of(pieces, cause)
         if sizes[0] > limit:
@@ -125,7 +126,7 @@ class Objects(Collectives):
     def recv_object(self, peer: int, *, limit: int = LIMIT) -> Any:
         """Returns the object that a rank sends with send_object. What takes more than limit
         bytes, pickled, is received, so that later messages find their way, but not unpickled."""
-        self._for_objects("recv_object")
+        self._for_objects("recv_object", limit)
         sizes = _sizes_of([], None)
         self._from(sizes, peer)
         if sizes[0] == _FAILED:
@@ -197,7 +198,10 @@ class Objects(Collectives):
                 raise InvalidArgumentError(
                     f"{name}: rank {rank} has an object of {size} bytes, pickled; limit= is {limit}")
 
-    def _for_objects(self, name: str) -> None:
+    def _for_objects(self, name: str, limit: int) -> None:
+        if type(limit) is not int:
+            with self._noting(name):
+                whole(limit, f"{name}: limit")
         if self.on_device:
             raise UnsupportedError(f'{name}: objects go through host memory; make a communicator with memory="host" '
                                    'for them')

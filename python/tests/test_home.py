@@ -84,3 +84,12 @@ def test_a_root_of_objects_that_is_no_rank(comm, root):
                  lambda: comm.recv_object(root)):
         with pytest.raises(shunt.InvalidArgumentError, match="rank"):
             call()
+
+
+@pytest.mark.parametrize("limit", [None, "1G", 2.5])
+def test_a_limit_of_objects_that_is_no_number(comm, limit):
+    for call in (lambda: comm.broadcast_object(1, limit=limit), lambda: comm.all_gather_object(1, limit=limit),
+                 lambda: comm.gather_object(1, limit=limit), lambda: comm.scatter_object([1], limit=limit),
+                 lambda: comm.send_object(1, 0, limit=limit), lambda: comm.recv_object(0, limit=limit)):
+        with pytest.raises(shunt.InvalidArgumentError, match="_object: limit is .*, want a whole number"):
+            call()
