@@ -111,6 +111,10 @@ class Memory(NamedTuple):
 
 
 _numpy_dtypes: dict[Any, DType] = {}
+#: What carries other dtypes of numpy that only move, how many of it, and their names: numpy takes long to say those. A
+#: program that makes dtypes all the time does not fill memory.
+_moved_dtypes: dict[Any, tuple[DType, int, str]] = {}
+_MOST_MOVED = 256
 _ndarray: Any = None
 
 # See _quick; of arrays of numpy from the first one on.
@@ -167,6 +171,12 @@ def describe(obj: Buffer, what: str, writable: bool, dtype: DTypeLike = None, cu
 
 def describe_moved(obj: Buffer, what: str, writable: bool, dtype: DTypeLike = None, cuda: bool = False) -> Memory:
     """As describe, for operations that only move elements: these may be of any plain type."""
+    own = getattr(obj, "dtype", None) if dtype is None and not cuda and type(obj) is _ndarray else None
+    known = None if own is None else _moved_dtypes.get(own)
+    if known is not None:
+        kind, scale, carried = known
+        memory = _describe_numpy(obj, what, writable, kind)
+        return memory._replace(count=memory.count * scale, scale=scale, carried=carried)
     try:
         return describe(obj, what, writable, dtype, cuda)
     except InvalidArgumentError:
@@ -175,6 +185,8 @@ def describe_moved(obj: Buffer, what: str, writable: bool, dtype: DTypeLike = No
             raise
     kind, scale = found
     carried = str(getattr(obj, "dtype", None) or memoryview(obj).format).removeprefix("torch.")
+    if own is not None and len(_moved_dtypes) < _MOST_MOVED:
+        _moved_dtypes[own] = kind, scale, carried
     return describe(obj, what, writable, kind, cuda, scale)._replace(scale=scale, carried=carried)
 
 

@@ -367,6 +367,23 @@ def test_elements_of_any_length_are_moved(comm, dtype):
     assert came[3:7].tobytes() == sent.tobytes() and not any(came[:3].tobytes() + came[7:].tobytes())
 
 
+@pytest.mark.parametrize("dtype", ["bool", "int16", "complex128", "datetime64[s]", "U3"])
+def test_a_type_that_moves_is_looked_at_once(comm, dtype, monkeypatch):
+    sent, came = np.array([0, 1, 0]).astype(dtype), np.zeros((1, 3), dtype)
+    comm.all_gather(sent, came)
+    came[:] = np.zeros(3, dtype)
+    with monkeypatch.context() as patch:
+        patch.setattr(_buffers, "describe", None)
+        assert comm.all_gather(sent, came) is came and (came == sent).all()
+        comm.broadcast(frozen(sent))
+        for call in (lambda: comm.all_gather(sent, frozen(sent)), lambda: comm.all_gather(sent[::2], came[:2]),
+                     lambda: comm.all_gather(sent, np.zeros(4, dtype))):
+            with pytest.raises(INVALID, match="read-only|not C-contiguous|recv has 4 elements, want 3"):
+                call()
+    with pytest.raises(INVALID, match="is none of Shunt's dtypes"):
+        comm.all_reduce(sent)
+
+
 def test_arrays_of_jax_without_a_format(comm, monkeypatch):
     def refuses(obj):
         raise BufferError("Buffers of type BF16 are not supported by the Python buffer protocol.")
