@@ -48,5 +48,5 @@ func (c *Communicator) ExplainOnDevice(dtype plugin.DType) (selector.Explanation
 	}
 	key := call.SignatureOf(plugin.AllToAllV, dtype, 0)
 	key.OnDevice = true
-	return c.explain(key, 0)
+	return c.explain(key, dtype, 0)
 }

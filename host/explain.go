@@ -16,7 +16,7 @@ func (c *Communicator) Explain(collective plugin.Collective, dtype plugin.DType,
 	if err != nil {
 		return selector.Explanation{}, err
 	}
-	return c.explain(key, bytes)
+	return c.explain(key, dtype, bytes)
 }
 
 // ExplainSymmetric is like Explain, for receive memory that is registered as symmetric.
@@ -27,16 +27,20 @@ func (c *Communicator) ExplainSymmetric(collective plugin.Collective, dtype plug
 		return selector.Explanation{}, err
 	}
 	key.Symmetric = c.device != nil && c.World() > 1 && key.CanBeSymmetric()
-	return c.explain(key, bytes)
+	return c.explain(key, dtype, bytes)
 }
 
-func (c *Communicator) explain(key call.Signature, bytes int64) (selector.Explanation, error) {
+func (c *Communicator) explain(key call.Signature, dtype plugin.DType, bytes int64) (selector.Explanation, error) {
 	if err := c.closed("explain"); err != nil {
 		return selector.Explanation{}, err
 	}
 	ctx, cancel := c.observer.Deadline(c.job.Context)
 	defer cancel()
-	return c.plans.Explain(ctx, key, bytes)
+	e, err := c.plans.Explain(ctx, key, bytes)
+	if dtype.Bytes() == key.DType.Bytes() { // the key of a collective that only moves has one type for each size
+		e.DType = dtype.String()
+	}
+	return e, err
 }
 
 // PlanTexts returns the plan of each rank, by rank, that Explain says an operation would run, as text: a line for each

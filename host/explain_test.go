@@ -89,6 +89,23 @@ func TestPlanTextsOfDifferentCalls(t *testing.T) {
 	}
 }
 
+// An explanation names the type that it was asked for, though collectives that only move do not tell types apart.
+func TestExplainNamesTheTypeOfTheCall(t *testing.T) {
+	for _, err := range worldErrors(t, 1, nil, func(c *host.Communicator) error {
+		for _, collective := range []plugin.Collective{plugin.AllReduce, plugin.Broadcast, plugin.Send} {
+			for _, d := range plugin.DTypes() {
+				e, err := c.Explain(collective, d, plugin.OpSum, 64)
+				if err != nil || e.DType != d.String() {
+					return fmt.Errorf("%s of %s: explained as %s, %w", collective, d, e.DType, err)
+				}
+			}
+		}
+		return nil
+	}) {
+		require.NoError(t, err)
+	}
+}
+
 // What cannot be explained is named with what would be right, not by numbers alone.
 func TestExplainNamesBadArguments(t *testing.T) {
 	for _, err := range worldErrors(t, 1, nil, func(c *host.Communicator) error {
