@@ -223,14 +223,21 @@ func TestWhatIsLostIsSentAgainInTime(t *testing.T) {
 		return wait
 	}
 	dialing(t)
-	for silence, want := range map[time.Duration]int{2 * time.Second: 1000, 30 * time.Second: 3000, time.Hour: 120000} {
-		sessions := joinAll(t, 2, func(c *Config) { c.Heartbeat, c.Silence = time.Second, silence })
-		require.Equal(t, want, resend(sessions[1].link.Load()))
+	old := resends
+	t.Cleanup(func() { resends = old })
+	for _, c := range []struct {
+		attempts int // of the kernel
+		silence  time.Duration
+		want     int
+	}{{15, 2 * time.Second, 1000}, {15, 30 * time.Second, 3000}, {15, time.Hour, 120000}, {8, 30 * time.Second, 120000}} {
+		resends = func() int { return c.attempts }
+		sessions := joinAll(t, 2, func(config *Config) { config.Heartbeat, config.Silence = time.Second, c.silence })
+		require.Equal(t, c.want, resend(sessions[1].link.Load()))
 		st := lookup(sessions[0].secret.id())
 		st.mu.Lock()
 		f := st.members[1].conn
 		st.mu.Unlock()
-		require.Equal(t, want, resend(f))
+		require.Equal(t, c.want, resend(f))
 	}
 }
 

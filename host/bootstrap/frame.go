@@ -8,6 +8,8 @@ import (
 	"io"
 	"net"
 	"os"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -107,10 +109,10 @@ func (f *frameConn) setSilence(d time.Duration) {
 
 // resendWithin has the kernel send again what a network has lost ten times within a peer's silence, a second apart at
 // least: it would else wait twice as long each time, so that an outage of two thirds of the silence were the end. Linux
-// has it since 6.15.
+// has it since 6.15. A kernel that gives up after few attempts would give up sooner then, and is left alone.
 func (f *frameConn) resendWithin(silence time.Duration) {
 	conn, is := f.Conn.(*net.TCPConn)
-	if !is {
+	if !is || resends() < enoughResends {
 		return
 	}
 	raw, err := conn.SyscallConn()
@@ -122,6 +124,22 @@ func (f *frameConn) resendWithin(silence time.Duration) {
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_RTO_MAX_MS, int(wait.Milliseconds()))
 	})
 }
+
+// enoughResends is the kernel's default number of attempts to send. So many outlast a silence, a tenth of it apart.
+const enoughResends = 15
+
+// resends returns the number of attempts to send after which the kernel takes a connection for lost.
+var resends = sync.OnceValue(func() int { // tests replace it
+	text, err := os.ReadFile("/proc/sys/net/ipv4/tcp_retries2")
+	if err != nil {
+		return enoughResends
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return enoughResends
+	}
+	return n
+})
 
 // What the kernel takes for the longest time between two attempts to send.
 const (

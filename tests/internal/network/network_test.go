@@ -103,10 +103,26 @@ func TestLongOutage(t *testing.T) {
 	if reason := noLimit(); reason != "" {
 		t.Skip(reason)
 	}
-	w := start(t, lan(t, 2), []int{0, 0, 1, 1}, Program{Bytes: 4000, Pause: 5 * time.Millisecond}, "SHUNT_HEARTBEAT=1s")
+	away(t, lan(t, 2), 7800*time.Millisecond)
+}
+
+// TestOutageWithFewAttempts: a kernel that is told to give up after few attempts to send gives up no sooner than it does
+// for other programs.
+func TestOutageWithFewAttempts(t *testing.T) {
+	t.Parallel()
+	hosts := lan(t, 2)
+	for _, h := range hosts {
+		h.Do(t, "sysctl -qw net.ipv4.tcp_retries2=5")
+	}
+	away(t, hosts, 5500*time.Millisecond)
+}
+
+// away takes the network from ranks of two hosts for a while, which none may notice; ten seconds would be too long.
+func away(t *testing.T, hosts []*Host, outage time.Duration) {
+	w := start(t, hosts, []int{0, 0, 1, 1}, Program{Bytes: 4000, Pause: 5 * time.Millisecond}, "SHUNT_HEARTBEAT=1s")
 	w.all(20*time.Second, "runs")
 	cut[0].begin(t, w.hosts[1])
-	<-time.After(7800 * time.Millisecond) // the outage
+	<-time.After(outage)
 	cut[0].end(t, w.hosts[1])
 	w.stop()
 	w.all(30*time.Second, "ended")
