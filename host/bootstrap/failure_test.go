@@ -1,10 +1,12 @@
 package bootstrap
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"log"
 	"log/slog"
+	"net"
 	"os"
 	"strconv"
 	"strings"
@@ -324,4 +326,32 @@ func TestDeathIsToldToOthersFirst(t *testing.T) {
 			t.Errorf("rank %d says %q", rank, line)
 		}
 	}
+}
+
+// A rank that takes nothing holds up what ranks of the store's process are told once, and not with every message.
+func TestRankThatTakesNothingHoldsUpOnce(t *testing.T) {
+	st := &store{}
+	near, far := net.Pipe()
+	conn := newFrameConn(near, bufio.NewReader(near), secret{}, nonce{}, nonce{})
+	conn.sends = conn.toClient
+	own, stuck := newMember(st, conn, &message{}, true), newMember(st, nil, &message{}, false)
+	st.done.Add(1)
+	go own.writer()
+	began := time.Now()
+	for range 50 {
+		tellAll(frame{kind: msgEvent}, []*member{stuck, own})
+	}
+	f := newFrameConn(far, bufio.NewReader(far), secret{}, nonce{}, nonce{})
+	f.receives = f.toClient
+	for range 50 {
+		if _, _, err := f.read(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if took := time.Since(began); took < ownLast || took > 20*ownLast {
+		t.Errorf("it took %v", took)
+	}
+	own.finish()
+	close(own.read)
+	st.done.Wait()
 }

@@ -155,7 +155,8 @@ type frame struct {
 	payload []byte
 
 	sent  func()          // called once it is written; nil: nobody waits for that
-	after <-chan struct{} // it is not written before this is closed, or a while has passed; nil: it does not wait
+	after <-chan struct{} // it is not written before this is closed, or it is late; nil: it does not wait
+	by    time.Time       // when it is late
 }
 
 func (fr frame) size() int { return headerBytes + len(fr.head) + len(fr.payload) + tagBytes }

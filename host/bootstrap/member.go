@@ -307,7 +307,7 @@ func tellAll(fr frame, ranks []*member) {
 	}
 	own := fr
 	if left.Load() > 0 {
-		own.after = told
+		own.after, own.by = told, time.Now().Add(ownLast)
 	}
 	fr.sent = func() {
 		if left.Add(-1) == 0 {
@@ -334,7 +334,7 @@ func (m *member) waitFor(fr frame) {
 	if fr.after == nil {
 		return
 	}
-	timer := time.NewTimer(ownLast)
+	timer := time.NewTimer(time.Until(fr.by))
 	defer timer.Stop()
 	select {
 	case <-fr.after:

@@ -106,8 +106,8 @@ func TestLongOutage(t *testing.T) {
 	away(t, lan(t, 2), 7800*time.Millisecond)
 }
 
-// TestOutageWithFewAttempts: a kernel that is told to give up after few attempts to send gives up no sooner than it does
-// for other programs.
+// TestOutageWithFewAttempts: a kernel that is told to give up after few attempts to send gives up no sooner than for
+// other programs.
 func TestOutageWithFewAttempts(t *testing.T) {
 	t.Parallel()
 	hosts := lan(t, 2)
