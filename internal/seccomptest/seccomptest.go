@@ -2,6 +2,8 @@
 package seccomptest
 
 import (
+	"fmt"
+	"runtime"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -10,6 +12,8 @@ import (
 // Deny makes a system call fail with an error number, in every thread of this process and in all processes that it
 // starts from now on. Nothing takes it back.
 func Deny(call uint32, number unix.Errno) error {
+	runtime.LockOSThread() // both calls are made by one thread
+	defer runtime.UnlockOSThread()
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return err
 	}
@@ -20,10 +24,13 @@ func Deny(call uint32, number unix.Errno) error {
 		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
 	}
 	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
-	_, _, failed := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC,
+	thread, _, failed := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC,
 		uintptr(unsafe.Pointer(&program)))
 	if failed != 0 {
 		return failed
+	}
+	if thread != 0 {
+		return fmt.Errorf("seccomp: thread %d has a filter of its own", thread)
 	}
 	return nil
 }
