@@ -17,6 +17,7 @@ import (
 	"github.com/hashicorp/go-plugin/runner"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 
 	"github.com/shunt-ccl/shunt/plugin"
@@ -227,8 +228,11 @@ func (c *Client) firstReply(ctx context.Context) (*proto.InfoReply, error) {
 	}
 	if status.Code(err) == codes.Unavailable {
 		waitFor(c.runner.child.exited, deathLag) // how it ended says more than what became of the connection
-		return nil, plugin.Errorf(plugin.PluginRejected, "does not serve mutual TLS on its socket: %s",
-			check.Clip(status.Convert(err).Message()))
+		what := "does not serve mutual TLS on its socket"
+		if c.conn.GetState() == connectivity.Ready {
+			what = "replied to Info that it is unavailable"
+		}
+		return nil, plugin.Errorf(plugin.PluginRejected, "%s: %s", what, check.Clip(status.Convert(err).Message()))
 	}
 	return reply, fromRPC("info", err)
 }

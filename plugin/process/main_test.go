@@ -29,7 +29,9 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
 
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/plugin/internal/probe"
@@ -70,6 +72,12 @@ var modes = map[string]func(){
 	"no TLS":            func() { serveBare(false, false) },
 	"other certificate": func() { serveBare(true, true) },
 	"no health":         func() { serveBare(true, false) },
+	"unavailable": func() {
+		serveBare(true, false, grpc.UnaryInterceptor(func(_ context.Context, _ any, _ *grpc.UnaryServerInfo,
+			_ grpc.UnaryHandler) (any, error) {
+			return nil, status.Error(codes.Unavailable, "the device is busy")
+		}))
+	},
 	"descriptors": func() {
 		entries, err := os.ReadDir("/proc/self/fd")
 		if err != nil {
@@ -184,7 +192,7 @@ func serveStrictly() {
 
 // serveBare serves the transport alone, without the services that go-plugin adds: without TLS, or with a certificate
 // that is not the announced one.
-func serveBare(secure, other bool) {
+func serveBare(secure, other bool, options ...grpc.ServerOption) {
 	announced, _, err := clientTLS()
 	if err != nil {
 		panic(err)
@@ -204,7 +212,6 @@ func serveBare(secure, other bool) {
 	if err != nil {
 		panic(err)
 	}
-	var options []grpc.ServerOption
 	if secure {
 		options = append(options, grpc.Creds(credentials.NewTLS(used)))
 	}

@@ -56,6 +56,12 @@ func TestMutualTLSThatFailsIsSaidAtOnce(t *testing.T) {
 	}
 }
 
+// A plugin of another language may reply with any status, which is no failure of TLS.
+func TestPluginThatIsUnavailableIsQuoted(t *testing.T) {
+	message := startFails(t, "unavailable")
+	require.Contains(t, message, "replied to Info that it is unavailable: the device is busy")
+}
+
 func TestNewerPluginThatStillSpeaksOurVersionIsAccepted(t *testing.T) {
 	c := start(t, "versions 1 and 2")
 	require.Equal(t, "probe", c.Transport().Info().Name)
