@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"runtime"
 	"strconv"
 	"testing"
 	"time"
@@ -241,15 +242,18 @@ func TestWhatIsLostIsSentAgainInTime(t *testing.T) {
 	}
 }
 
-// Ranks that try several addresses of one host leave no warning there, and strangers do.
+// Ranks that try several addresses of one host leave no warning there, also where one of their connections has a reply
+// that they did not read, and strangers do.
 func TestUnusedConnectionsAreNoStrangers(t *testing.T) {
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	key := secret{3}
+	greeting := encodeGreeting(key.id(), storeID{}, nonce{})
 	for _, c := range []struct {
-		says []byte
-		want string
-	}{{nil, ""}, {encodeGreeting(key.id(), storeID{}, nonce{})[:9], "no greeting: unexpected EOF"}} {
+		says   []byte
+		unread bool
+		want   string
+	}{{nil, false, ""}, {greeting, true, ""}, {greeting[:9], false, "no greeting: unexpected EOF"}} {
 		log.Reset()
 		root, err := newRoot(key, storeID{}, []place{{"tcp", "127.0.0.1:0"}}, logger)
 		require.NoError(t, err)
@@ -257,9 +261,19 @@ func TestUnusedConnectionsAreNoStrangers(t *testing.T) {
 		require.NoError(t, err)
 		_, err = conn.Write(c.says)
 		require.NoError(t, err)
-		require.NoError(t, conn.(*net.TCPConn).CloseWrite())
-		_, _ = io.Copy(io.Discard, conn) // until the hub has closed it
+		if c.unread {
+			_, err = conn.Read(make([]byte, 1))
+			require.NoError(t, err)
+		} else {
+			require.NoError(t, conn.(*net.TCPConn).CloseWrite())
+			_, _ = io.Copy(io.Discard, conn) // until the hub has closed it
+		}
 		conn.Close()
+		for waiting := true; waiting; runtime.Gosched() {
+			root.hub.mu.Lock()
+			waiting = len(root.hub.unverified) > 0
+			root.hub.mu.Unlock()
+		}
 		root.Close() // waits for the hub
 		require.Contains(t, log.String(), c.want)
 		require.Equal(t, c.want == "", log.Len() == 0, "%s", log.String())

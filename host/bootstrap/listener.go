@@ -361,7 +361,7 @@ func (h *hub) receive(conn net.Conn) {
 		switch {
 		case errors.Is(err, errNoSuchStore):
 			h.logger.Debug("rendezvous: a rank came early, or for another job", "from", conn.RemoteAddr().String())
-		case errors.Is(err, io.EOF): // as a rank that tries several addresses does
+		case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET): // as a rank that tries several addresses does
 			h.logger.Debug("rendezvous: a connection ended before it was used", "from", conn.RemoteAddr().String())
 		case err != nil && !errors.Is(err, net.ErrClosed):
 			h.warnings.warn(h.logger, "rendezvous: dropped a connection", "from", conn.RemoteAddr().String(), "reason", err)
