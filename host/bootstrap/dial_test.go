@@ -172,20 +172,30 @@ func TestNameServiceThatSaysNothing(t *testing.T) {
 	require.Less(t, time.Since(began), 10*time.Second)
 }
 
-// The error of a rank that finds no store says what came of its attempts, not that its time was over in the last one.
+// The error of a rank that finds no store says what came of its attempts, not that its time was over in the last one,
+// or that it was told to stop then.
 func TestLastAttemptThatTimeCutShort(t *testing.T) {
-	old, asked := lookupAddresses, 0
+	old, asked, stop := lookupAddresses, 0, func() {}
 	lookupAddresses = func(ctx context.Context, network, host string) ([]netip.Addr, error) {
 		if asked++; asked == 1 {
 			return old(ctx, network, "127.0.0.1")
 		}
+		stop()
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
 	t.Cleanup(func() { lookupAddresses = old })
-	errs := joinErrors(t, Config{Rank: 1, World: 2, URL: fmt.Sprintf("tcp://trainer:%d", freePort(t)),
-		Timeout: 500 * time.Millisecond})
-	require.ErrorContains(t, errs[0], "connection refused")
+	c := Config{Rank: 1, World: 2, URL: fmt.Sprintf("tcp://trainer:%d", freePort(t)), Timeout: 500 * time.Millisecond,
+		Logger: quiet}
+	_, err := Join(t.Context(), c)
+	require.ErrorContains(t, err, "connection refused")
+
+	asked, c.Timeout = 0, time.Minute
+	ctx, cancel := context.WithCancel(t.Context())
+	stop = cancel
+	_, err = Join(ctx, c)
+	require.ErrorContains(t, err, "told to stop joining")
+	require.ErrorContains(t, err, "connection refused")
 }
 
 // Where ranks stay away, the error says what rank 0 knows of that: that its host does not have the address, and that

@@ -246,7 +246,8 @@ func (j *joiner) run(ctx context.Context) (*Session, error) {
 		if final(err) {
 			return nil, err
 		}
-		if deadline, _ := ctx.Deadline(); j.last == nil || time.Now().Before(deadline) { // else the time cut it short
+		deadline, _ := ctx.Deadline()
+		if j.last == nil || (ctx.Err() == nil && time.Now().Before(deadline)) { // else the attempt was cut short
 			j.last = err
 		}
 		pause.Reset(wait)
