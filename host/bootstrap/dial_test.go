@@ -208,11 +208,11 @@ func TestWhyRanksStayAway(t *testing.T) {
 	require.ErrorContains(t, errs[0], ", which has no address 192.0.2.1")
 
 	url = fmt.Sprintf("tcp://127.0.0.1:%d", freePort(t))
+	dialing(t)
 	first := make(chan error, 1)
 	go func() {
 		first <- joinErrors(t, Config{Rank: 0, World: 2, URL: url, Secret: "one", Timeout: 5 * time.Second})[0]
 	}()
-	dialing(t)
 	_, err := Join(t.Context(), Config{Rank: 1, World: 2, URL: url, Secret: "two", Timeout: 4 * time.Second, Logger: quiet})
 	require.ErrorContains(t, err, "another secret")
 	require.ErrorContains(t, <-first,
