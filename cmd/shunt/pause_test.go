@@ -18,7 +18,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// endless is a rank that reduces until it is ended. It says when it has begun, and after a call that took three seconds.
+// endless is a rank that reduces until it is ended. It says when it has begun, and after a call of three seconds.
 func endless() int {
 	c, err := host.Init(context.Background(), host.Options{})
 	if err != nil {
