@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/shunt-ccl/shunt/internal/processors"
 )
 
 // marker is set in the environment of workers to "rank/world". It does not
@@ -76,6 +78,7 @@ func Main() {
 		fmt.Fprintf(os.Stderr, "pool worker: %v\n", err)
 		os.Exit(2)
 	}
+	processors.BoundStops()
 	in, out := os.NewFile(requestFD, "requests"), os.NewFile(responseFD, "responses")
 	w := &Worker{Rank: rank, World: world}
 	if err := serve(w, in, out); err != nil {
