@@ -31,6 +31,20 @@ def fails(w, f, *words):
     return error
 
 
+def once_inside(w, group, then):
+    """Runs then in another thread once this one has entered its next call of the group. A signal that comes from there
+    is handled inside the call: until the call looks for signals no line of Python runs."""
+    backend = group._get_backend(w.device)
+    before = backend._get_sequence_number_for_group()
+
+    def wait():
+        while backend._get_sequence_number_for_group() == before:
+            time.sleep(0.001)
+        then()
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 def disagreement(w, f, *words):
     w.needs(w.judged, "gloo: does not compare the calls of ranks")
     fails(w, f, *words)
@@ -108,7 +122,7 @@ def ranks_that_never_met(w, name):
     group = w.new_group(seconds=2)
     tensors = [torch.full((3,), value, device=w.device) for value in (1.0, 10.0, 100.0)]
     if w.rank == 1:
-        time.sleep(3)
+        w.await_others(1)  # rank 0's first call has ended
     if name == "send":
         calls = [lambda t=t: (dist.recv if w.rank else dist.send)(t, 1 - w.rank, group=group) for t in tensors]
     elif name == "all_reduce":
@@ -117,8 +131,11 @@ def ranks_that_never_met(w, name):
         calls = [lambda t=t: dist.all_reduce(t, group=group, async_op=True).wait() for t in tensors]
     else:
         calls = [dist.all_reduce(t, group=group, async_op=True).wait for t in tensors]
-    for call, words in zip(calls, (["timeout"], ["failed before", "timeout"], ["failed before", "timeout"])):
-        fails(w, call, *words)
+    fails(w, calls[0], "timeout")
+    if w.rank == 0:
+        w.await_others(1)
+    for call in calls[1:]:
+        fails(w, call, "failed before", "timeout")
     w.await_others(1)
 
 
@@ -131,11 +148,18 @@ def a_signal_handler_calls_the_group_that_it_interrupts(w):
     t = torch.ones(3)
     dist.all_reduce(t, group=group)
     if w.rank == 1:
-        time.sleep(2)
+        w.await_others(1)
         return fails(w, lambda: dist.all_reduce(t, group=group), "interrupted by a signal")
-    before = signal.signal(signal.SIGUSR1, lambda *_: dist.barrier(group=group))
+
+    def handler(*_):
+        try:
+            dist.barrier(group=group)
+        finally:
+            w.await_others(1)
+
+    before = signal.signal(signal.SIGUSR1, handler)
     try:
-        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+        once_inside(w, group, lambda: os.kill(os.getpid(), signal.SIGUSR1))
         fails(w, lambda: dist.all_reduce(t, group=group), "barrier on rank 0", "called by a signal handler")
     finally:
         signal.signal(signal.SIGUSR1, before)
@@ -308,9 +332,10 @@ def aborted_by_another_thread(w):
     dist.all_reduce(t, group=group)
     w.await_others(1)
     if w.rank == 0:
-        return time.sleep(2)
-    threading.Timer(0.5, group.abort).start()
+        return w.await_others(0)
+    once_inside(w, group, group.abort)
     fails(w, lambda: dist.all_reduce(t, group=group), "abort")
+    w.await_others(0)
 
 
 @case(breaks=True, worlds=(2,))

@@ -191,6 +191,7 @@ def monitored_barriers_of_groups_of_one_name(w):
     for again in (False, True):
         group = C.ShuntBackend(store, w.rank, w.size, C.Options())
         start = time.monotonic()
+        w.await_others(0)
         if again and w.rank == 0:
             time.sleep(1)
         group.monitored_barrier(datetime.timedelta(seconds=20))
