@@ -1,5 +1,5 @@
 // Package processors sets up Go's scheduler for programs whose Go runtime is Shunt's own:
-// libshunt.so, the command, plugins and the workers of tests. A Go program's is its own business, so package host
+// libshunt.so and the command. A Go program's is its own business, so package host
 // does not come here.
 package processors
 

@@ -17,7 +17,6 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 
-	"github.com/shunt-ccl/shunt/internal/processors"
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/plugin/proto"
 )
@@ -44,7 +43,7 @@ func Serve(t plugin.Transport) {
 		os.Exit(1)
 	}
 	go exitWithHost(conn)
-	processors.BoundStops()
+	boundStops()
 	slog.SetDefault(slog.New(logHandler(os.Stderr)))
 
 	s := newService(t, conn)

@@ -11,8 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/shunt-ccl/shunt/internal/processors"
 )
 
 // marker is set in the environment of workers to "rank/world". It does not
@@ -78,7 +76,7 @@ func Main() {
 		fmt.Fprintf(os.Stderr, "pool worker: %v\n", err)
 		os.Exit(2)
 	}
-	processors.BoundStops()
+	tick()
 	in, out := os.NewFile(requestFD, "requests"), os.NewFile(responseFD, "responses")
 	w := &Worker{Rank: rank, World: world}
 	if err := serve(w, in, out); err != nil {
@@ -87,6 +85,10 @@ func Main() {
 	}
 	os.Exit(0)
 }
+
+// tick keeps a timer of the process due soon. Without one Go may take a minute to stop the world for a garbage
+// collection: plugin/process/stops.go says why.
+func tick() { time.AfterFunc(time.Second/4, tick) }
 
 func parseMarker(text string) (rank, world int, err error) {
 	a, b, ok := strings.Cut(text, "/")

@@ -1,5 +1,6 @@
 // Command rounds prints how long the longest of its garbage collections took, each begun as a goroutine enters a system
-// call that does not end before it. With the argument "bounded" the process has a timer.
+// call that does not end before it. With the argument "bounded" the process has the timer of stops.go, which the test adds
+// to this program.
 package main
 
 import (
@@ -9,15 +10,13 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
-
-	"github.com/shunt-ccl/shunt/internal/processors"
 )
 
 const rounds = 400
 
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == "bounded" {
-		processors.BoundStops()
+		boundStops()
 	}
 	runtime.GOMAXPROCS(2)
 	var pipe [2]int

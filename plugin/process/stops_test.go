@@ -1,6 +1,7 @@
-package processors
+package process
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"os"
@@ -32,9 +33,16 @@ func TestBoundStops(t *testing.T) {
 	require.NoError(t, os.WriteFile(delayed, []byte(strings.Replace(string(text), window, wait+window, 1)), 0o600))
 	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{source: delayed}})
 	require.NoError(t, err)
+	for from, to := range map[string]string{"testdata/rounds/main.go": "main.go", "stops.go": "stops.go"} {
+		text, err := os.ReadFile(from)
+		require.NoError(t, err)
+		text = bytes.Replace(text, []byte("package process"), []byte("package main"), 1)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, to), text, 0o600))
+	}
 	overlay, program := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "rounds")
 	require.NoError(t, os.WriteFile(overlay, replace, 0o600))
-	out, err := exec.Command("go", "build", "-overlay", overlay, "-o", program, "./testdata/rounds").CombinedOutput()
+	out, err := exec.Command("go", "build", "-overlay", overlay, "-o", program,
+		filepath.Join(dir, "main.go"), filepath.Join(dir, "stops.go")).CombinedOutput()
 	require.NoError(t, err, string(out))
 
 	run := func(limit time.Duration, arguments ...string) (longest time.Duration) {
