@@ -47,9 +47,6 @@ func main() {
 		began := time.Now()
 		runtime.GC()
 		longest = max(longest, time.Since(began))
-		if longest > time.Second/10 {
-			break
-		}
 		if _, err := syscall.Write(pipe[1], []byte{0}); err != nil {
 			panic(err)
 		}
