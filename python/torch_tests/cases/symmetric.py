@@ -148,6 +148,24 @@ def freed_memory_comes_back(w):
 
 
 @case(worlds=(2,), breaks=True)
+def a_group_takes_the_name_of_one_that_ended(w):
+    """As after destroy_process_group and init_process_group: what the first group had mapped is mapped no more."""
+    symm_mem = made(w, "SHUNT")
+    x = symm_mem.empty((512,), device=w.device)
+    first, second = w.new_group(), w.new_group()
+    name = first.group_name
+    symm_mem.rendezvous(x, name).barrier(channel=0)
+    torch.cuda.synchronize()
+    dist.destroy_process_group(first)
+    torch._C._distributed_c10d._register_process_group(name, second)
+    x.fill_(w.rank)
+    shared = symm_mem.rendezvous(x, name)
+    shared.barrier(channel=0)
+    w.equal(shared.get_buffer(1 - w.rank, x.shape, x.dtype), torch.full((512,), float(1 - w.rank)))
+    shared.barrier(channel=0)
+
+
+@case(worlds=(2,), breaks=True)
 def misuse_is_named(w):
     symm_mem = made(w, "SHUNT")
     x, shared = given(w, symm_mem, (16,))

@@ -7,6 +7,7 @@
 #include <map>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/symm_mem/SymmetricMemory.hpp>
+#include <utility>
 
 #include "backend.hpp"
 #include "python.hpp"
@@ -137,6 +138,7 @@ class Shared : public c10::intrusive_ptr_target {
     });
   }
 
+  bool belongsTo(const ShuntBackend& backend) const { return backend_.get() == &backend; }
   int rank() const { return rank_; }
   int world() const { return static_cast<int>(buffers_.size()); }
   const Block& block() const { return *block_; }
@@ -243,6 +245,7 @@ class Allocator : public symm::SymmetricMemoryAllocator {
   c10::intrusive_ptr<symm::SymmetricMemory> rendezvous(void* p, const std::optional<std::string>& group) override {
     c10::intrusive_ptr<Block> block;
     std::string name;
+    c10::intrusive_ptr<Shared> shared;
     {
       std::lock_guard<std::mutex> lock(mutex_);
       auto* entry = covering(p);
@@ -251,11 +254,15 @@ class Allocator : public symm::SymmetricMemoryAllocator {
       TORCH_CHECK_VALUE(group || block->group,
                         "shunt: rendezvous: no group is given, here or where the memory was allocated");
       name = group ? *group : *block->group;
-      if (auto found = entry->shared.find(name); found != entry->shared.end()) return seen(found->second, p);
+      if (auto found = entry->shared.find(name); found != entry->shared.end()) shared = found->second;
     }
-    auto shared = c10::make_intrusive<Shared>(block, backendOf(name, block->device), name);
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (auto* entry = covering(p); entry != nullptr) entry->shared[name] = shared;
+    // A group that was destroyed has taken its mappings along, and another one may bear its name.
+    auto backend = backendOf(name, block->device);
+    if (!shared || !shared->belongsTo(*backend)) {
+      auto ended = std::exchange(shared, c10::make_intrusive<Shared>(block, backend, name));  // ends without the lock
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (auto* entry = covering(p); entry != nullptr) entry->shared[name] = shared;
+    }
     return seen(shared, p);
   }
 
