@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -99,14 +100,22 @@ on me@node2: its launcher ended without a report; what ranks wrote is in shunt-r
 func TestHostfileRecordsThatCannotBeBrought(t *testing.T) {
 	flags, _ := machines(t, two)
 	dir := t.TempDir()
-	_, stderr, code := shunt(t, append(flags, "--records", dir, "sh", "-c",
-		`[ $SHUNT_RANK = 2 ] && echo x >$SHUNT_RECORDS_DIR/new.json; exit 7`)...)
+	// The first rank that ends ends the others, so all wait for the last.
+	together := func() []string {
+		const script = `: >$DONE/$SHUNT_RANK; until [ -e $DONE/0 -a -e $DONE/1 -a -e $DONE/2 -a -e $DONE/3 ]; do sleep 0.01; done`
+		return []string{"--env", "DONE=" + t.TempDir(), "--env", "TOGETHER=" + script}
+	}
+	first := append(slices.Clone(flags), together()...)
+	_, stderr, code := shunt(t, append(first, "--records", dir, "sh", "-c",
+		`[ $SHUNT_RANK = 2 ] && echo x >$SHUNT_RECORDS_DIR/new.json; eval "$TOGETHER"; exit 7`)...)
 	require.Equal(t, 7, code, stderr)
 	match := regexp.MustCompile(`\nme@node1:(/.*/new\.json) is skipped: not a report: `).FindStringSubmatch(stderr)
 	require.Len(t, match, 2, stderr)
 	require.FileExists(t, match[1], "it stays where it is")
 
-	_, stderr, code = shunt(t, append(flags, "--records", dir, "sh", "-c", "rmdir $SHUNT_RECORDS_DIR 2>/dev/null; exit 7")...)
+	second := append(slices.Clone(flags), together()...)
+	_, stderr, code = shunt(t, append(second, "--records", dir, "sh", "-c",
+		`rmdir $SHUNT_RECORDS_DIR 2>/dev/null; eval "$TOGETHER"; exit 7`)...)
 	require.Equal(t, 7, code, stderr)
 	require.Contains(t, stderr, "\nthere are no records in "+dir+": ")
 	require.Regexp(t, `\non node0: no records: .*no such file or directory`, stderr)

@@ -66,7 +66,11 @@ func TestPluginBlocksNoSignals(t *testing.T) {
 // it did not end well, and closing it is no failure.
 func TestPluginThatIsReapedByOthers(t *testing.T) {
 	signal.Ignore(unix.SIGCHLD)
-	defer signal.Reset(unix.SIGCHLD)
+	defer func() { // Reset alone leaves the signal ignored
+		noted := make(chan os.Signal, 1)
+		signal.Notify(noted, unix.SIGCHLD)
+		signal.Stop(noted)
+	}()
 	c := start(t, "probe")
 	require.NoError(t, open(t, c).Close())
 	require.NoError(t, c.Close())

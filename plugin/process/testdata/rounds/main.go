@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-const rounds = 400
+const rounds = 200
 
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == "bounded" {
