@@ -12,7 +12,7 @@ import (
 )
 
 // NewLocalURL returns a meeting place for the ranks of one host, user and network
-// namespace that nobody else knows: an abstract socket with a key of its own.
+// namespace that no other process knows: an abstract socket with a key of its own.
 func NewLocalURL() string {
 	var name [8]byte
 	var key secret
@@ -21,9 +21,8 @@ func NewLocalURL() string {
 	return "unix://@shunt-run-" + hex.EncodeToString(name[:]) + "?key=" + hex.EncodeToString(key[:])
 }
 
-// Absent tells the ranks that wait at a meeting place that a rank will not join, and
-// why. It is for launchers, which see a rank end. It returns when those ranks know, or
-// when ctx ends: ranks may come to wait at any time.
+// Absent tells the ranks that wait at a meeting place that a rank will not join, and why. It is for launchers, which
+// see a rank end. It returns when those ranks have its answer, or when ctx ends: ranks may start to wait at any time.
 func Absent(ctx context.Context, url string, rank, world int, reason *plugin.Error) error {
 	quiet := slog.New(slog.DiscardHandler)
 	m, err := parseMeeting(url, "")
@@ -32,7 +31,7 @@ func Absent(ctx context.Context, url string, rank, world int, reason *plugin.Err
 	}
 	for wait := 10 * time.Millisecond; ctx.Err() == nil; wait = min(2*wait, 500*time.Millisecond) {
 		if rank == 0 && m.file == "" {
-			// Nobody else listens there any more, and ranks come to ask.
+			// No other process listens there any more, and ranks still connect.
 			places, err := listening(ctx, m.places)
 			var root *Root
 			if err == nil {

@@ -99,8 +99,8 @@ func absence(who Member, reason *plugin.Error) *plugin.Error {
 		who.Host)
 }
 
-// absent returns the absence of one of the ranks that is not alive, or nil. Whoever died or gave up goes before
-// whoever has left, perhaps for that.
+// absent returns the absence of one of the ranks that is not alive, or nil. A rank that died or gave up goes before one
+// that has left, perhaps for that reason.
 func absent(ranks []int, of func(rank int) (Member, State, *plugin.Error)) (reason *plugin.Error) {
 	for _, rank := range ranks {
 		who, state, why := of(rank)
@@ -131,8 +131,8 @@ func checkRanks(ranks []int, world, self int) error {
 	return nil
 }
 
-// leaveGroup forgets m's number for a group. The group stays until nobody is to come to it any more: whoever comes
-// last must hear of its failure too. The caller holds mu.
+// leaveGroup forgets m's number for a group. The group stays until no rank is still to join it: the last one must learn
+// of its failure too. The caller holds mu.
 func (st *store) leaveGroup(m *member, id uint32) {
 	g := m.groups[id]
 	if g == nil {
@@ -151,7 +151,7 @@ func (st *store) leaveGroup(m *member, id uint32) {
 		return
 	}
 	for tag, c := range g.pending {
-		if c.err == nil { // else who is still to come gets the same error
+		if c.err == nil { // else ranks that are still to call it get the same error
 			g.drop(c)
 			delete(g.pending, tag)
 		}
@@ -166,7 +166,7 @@ func (st *store) leaveGroup(m *member, id uint32) {
 	}
 }
 
-// awaits reports whether a rank is in the group or may still come to it. The caller holds the store's mu.
+// awaits reports whether a rank is in the group or may still join it. The caller holds the store's mu.
 func (g *storeGroup) awaits() bool {
 	return slices.ContainsFunc(g.ranks, func(rank int) bool { return !g.parted[rank] && !g.store.members[rank].gone })
 }
@@ -242,7 +242,7 @@ func (st *store) contribute(m *member, msg *message) error {
 	return nil
 }
 
-// begin makes a collective that no rank has come to. The caller holds the store's mu.
+// begin makes a collective that no rank has called yet. The caller holds the store's mu.
 func (g *storeGroup) begin(tag string) *collective {
 	c := &collective{data: make([][]byte, len(g.ranks)), have: make([]bool, len(g.ranks))}
 	g.pending[tag] = c
@@ -305,7 +305,7 @@ func (g *storeGroup) complete(tag string, c *collective) {
 	}
 }
 
-// here asks the ranks that have come to a collective whether they still take part: a
+// here asks the ranks that have called a collective whether they still take part: a
 // rank's message may have waited while this process was stopped, and the rank may have
 // another store since. The caller holds the store's mu.
 func (g *storeGroup) here(c *collective) bool {
@@ -357,7 +357,7 @@ func (g *storeGroup) failOne(tag string, c *collective, err *plugin.Error, excep
 	g.drop(c)
 }
 
-// drop lets go of the data of a collective. The caller holds the store's mu.
+// drop releases the data of a collective. The caller holds the store's mu.
 func (g *storeGroup) drop(c *collective) {
 	for i, rank := range g.ranks {
 		g.store.members[rank].held -= len(c.data[i])

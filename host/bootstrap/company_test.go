@@ -13,7 +13,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// company is a world of processes that do as they are told.
+// company is a world of processes that a test controls.
 type company struct {
 	t     *testing.T
 	ranks []*process
@@ -122,7 +122,7 @@ func (c *company) stopped(rank int) {
 	}
 }
 
-// resume lets a stopped rank go on.
+// resume continues a stopped rank.
 func (c *company) resume(rank int) {
 	c.t.Helper()
 	c.signal(syscall.SIGCONT, rank)

@@ -177,7 +177,7 @@ func TestStrangersLeaveDescriptors(t *testing.T) {
 	}
 }
 
-// Whoever lacks descriptors waits for strangers that have just come: they may be
+// A process without free descriptors waits for strangers that have just connected: they may be
 // ranks, and many that come at once would drop each other for ever. The one that has
 // said nothing for long makes room.
 func TestLackOfDescriptorsDropsNoNewcomer(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 // headStart is the time that a place has to itself before the next one is tried beside it, as in RFC 8305.
 const headStart = 250 * time.Millisecond
 
-// Limits of one attempt to connect. It begins short, as rank 0 may be about to listen where nobody replies yet, and
+// Limits of one attempt to connect. It begins short, as rank 0 may be about to listen where no process replies yet, and
 // grows, for networks that take seconds to reply.
 const (
 	shortestDial = time.Second
@@ -117,7 +117,7 @@ func (j *joiner) knockAt(ctx context.Context, p place, limit time.Duration) (*fr
 	}
 	if err := SameUser(conn); err != nil {
 		conn.Close()
-		if len(j.meeting.places) == 1 { // nobody else can come to this name while that process has it
+		if len(j.meeting.places) == 1 { // no other process can take this name while that process has it
 			return nil, plugin.Errorf(plugin.InvalidArgument,
 				"rank %d cannot join at %s: %w; all ranks of one machine belong to one user", j.config.Rank, j.meeting.text, err)
 		}

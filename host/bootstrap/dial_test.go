@@ -97,7 +97,7 @@ func relay(to, from net.Conn) {
 }
 
 // A store that is slow to reply is found beside places that do not reply at all, and a port that another program has
-// holds nobody up.
+// delays no rank.
 func TestSlowStoreBesideSilentPlaces(t *testing.T) {
 	mute, err := net.Listen("tcp", "127.0.0.1:0") // it takes connections and says nothing
 	require.NoError(t, err)
@@ -172,8 +172,8 @@ func TestNameServiceThatSaysNothing(t *testing.T) {
 	require.Less(t, time.Since(began), 10*time.Second)
 }
 
-// The error of a rank that finds no store says what came of its attempts, not that its time was over in the last one,
-// or that it was told to stop then.
+// The error of a rank that finds no store says how its attempts failed, not that its time ran out, or that its context
+// was canceled, during the last one.
 func TestLastAttemptThatTimeCutShort(t *testing.T) {
 	old, asked, stop := lookupAddresses, 0, func() {}
 	lookupAddresses = func(ctx context.Context, network, host string) ([]netip.Addr, error) {

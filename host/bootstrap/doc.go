@@ -11,11 +11,10 @@
 // lowest remaining rank takes the store over. Ranks may be processes or goroutines of
 // one process; a process may hold any number of sessions.
 //
-// Secrecy: a process that knows the job's 128-bit secret may join. Both ends prove it, and
-// every frame is encrypted and authenticated (AES-GCM). Where the launcher gives no
-// secret (torchrun, MPI, Slurm, a bare tcp:// address) one is derived from the
-// job's name, the user and SHUNT_SECRET: without SHUNT_SECRET it tells jobs
-// apart, but keeps no one out who can guess them.
+// Secrecy: a process that knows the job's 128-bit secret may join. Both ends prove it, and every frame is encrypted and
+// authenticated (AES-GCM). Where the launcher gives no secret (torchrun, MPI, Slurm, a bare tcp:// address) one is
+// derived from the job's name, the user and SHUNT_SECRET: without SHUNT_SECRET it tells jobs apart, but does not keep
+// out a process that can guess them.
 //
 // No tensor moves here, nothing is mapped here, and no transport is known here.
 package bootstrap

@@ -15,13 +15,12 @@ type Failure struct {
 	Err   *plugin.Error
 }
 
-// Failures delivers, in order, what becomes of other ranks: their deaths
-// (code PeerDied), their giving up and their aborting a group. It is closed by
-// Close. Nothing is lost if nobody reads.
+// Failures delivers, in order, what becomes of other ranks: their deaths (code PeerDied), their giving up and their
+// aborting a group. It is closed by Close. Nothing is lost if it is not read.
 func (s *Session) Failures() <-chan Failure { return s.failures }
 
 // Fail tells every rank that this one gives up. Collectives with this rank in
-// them fail with the reason on all ranks; everybody gets a Failure.
+// them fail with the reason on all ranks, and every rank gets a Failure.
 func (s *Session) Fail(reason *plugin.Error) {
 	reason = s.owned(reason)
 	s.out.Lock()

@@ -307,8 +307,8 @@ func TestDeathIsToldWhileTheLogHandlerBlocks(t *testing.T) {
 	})
 }
 
-// A program that ends as soon as it hears of a death may end the store with it: the others have heard of the death by
-// then, and not only of that end.
+// A program that ends as soon as it learns of a death may end the store with it: the others have learned of the death
+// by then, and not only of that end.
 func TestDeathIsToldToOthersFirst(t *testing.T) {
 	url := fmt.Sprintf("tcp://127.0.0.1:%d", freePort(t))
 	var ranks []*process
@@ -328,7 +328,7 @@ func TestDeathIsToldToOthersFirst(t *testing.T) {
 	}
 }
 
-// A rank that takes nothing holds up what ranks of the store's process are told once, and not with every message.
+// A rank that reads nothing delays the messages to ranks of the store's process once, and not each of them.
 func TestRankThatTakesNothingHoldsUpOnce(t *testing.T) {
 	st := &store{}
 	near, far := net.Pipe()

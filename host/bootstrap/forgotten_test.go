@@ -131,7 +131,7 @@ func TestGivingUpWhileTheStoreIsSilent(t *testing.T) {
 }
 
 // A rank's time is up while the store's successor still waits for a rank that has stopped: the collective ends alike
-// for all who are in it.
+// for all of its ranks.
 func TestGivingUpWhileTheSuccessorWaits(t *testing.T) {
 	t.Parallel()
 	s, others := someElsewhere(t, 5, DefaultHeartbeat, 0, 4)
@@ -155,8 +155,8 @@ func TestGivingUpWhileTheSuccessorWaits(t *testing.T) {
 	}
 }
 
-// A collective that has failed at the store that was lost fails alike for a rank that comes to it when there is another
-// one. Then it is over, and its tag is free.
+// A collective that has failed at the store that was lost fails alike for a rank that calls it once there is another
+// store. Then it is over, and its tag is free.
 func TestFailedCollectiveFailsAtTheSuccessor(t *testing.T) {
 	gather := func(ctx context.Context, g *Group) error { _, err := g.AllGather(ctx, "c", nil); return err }
 	for name, c := range map[string]struct {
@@ -185,7 +185,7 @@ func TestFailedCollectiveFailsAtTheSuccessor(t *testing.T) {
 	}
 }
 
-// What a rank has told it tells again when there is another store, also if it has closed the group since.
+// A rank repeats what it has told to another store, also if it has closed the group since.
 func TestNewsIsToldAgain(t *testing.T) {
 	for _, closes := range []bool{false, true} {
 		t.Run(fmt.Sprint("closes=", closes), func(t *testing.T) {
@@ -287,8 +287,8 @@ func TestHearsayOfAFailedCollective(t *testing.T) {
 	}
 }
 
-// A rank that has given up a collective and called it again hears once how that ends: as the first did, if it comes
-// before the others have heard of it, or together with their next call.
+// A rank that has given up a collective and called it again hears once how that ends: as the first did, if it calls
+// before the others know the outcome, or together with their next call.
 func TestCallingAgainWhatWasGivenUp(t *testing.T) {
 	gaveUp := rankError(plugin.Timeout, 1, "rank 1 waited")
 	op := &message{Kind: msgOp, Group: 1, Op: opFirst, Tag: "c"}

@@ -154,7 +154,7 @@ type frame struct {
 	head    []byte
 	payload []byte
 
-	sent  func()          // called once it is written; nil: nobody waits for that
+	sent  func()          // called once it is written; may be nil
 	after <-chan struct{} // it is not written before this is closed, or it is late; nil: it does not wait
 	by    time.Time       // when it is late
 }

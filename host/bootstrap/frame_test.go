@@ -182,8 +182,8 @@ func TestReadDeadline(t *testing.T) {
 	})
 }
 
-// eavesdrop relays one connection to a store, once it is told where that is, and
-// keeps what goes over it: a stream from the rank and one from the store.
+// eavesdrop relays one connection to a store, once it has the store's address, and keeps what goes over it: a stream
+// from the rank and one from the store.
 func eavesdrop(t *testing.T, to chan netip.AddrPort) (at netip.AddrPort, heard func() [][]byte) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -232,8 +232,7 @@ func eavesdrop(t *testing.T, to chan netip.AddrPort) (at netip.AddrPort, heard f
 	}
 }
 
-// Whoever listens on the wire learns nothing of what ranks say to the store, nor
-// that they say the same again.
+// An eavesdropper learns nothing of what ranks send to the store, nor that they send the same again.
 func TestNothingIsReadableOnTheWire(t *testing.T) {
 	dialing(t)
 	store := make(chan netip.AddrPort, 1)
@@ -263,7 +262,7 @@ func TestNothingIsReadableOnTheWire(t *testing.T) {
 	}
 }
 
-// A rank makes the store keep so much and no more, and hears of it; what is
+// A rank can make the store keep so much and no more, and gets an error beyond that; what is
 // complete does not count.
 func TestRankCannotFillTheStore(t *testing.T) {
 	s := joinAll(t, 2, nil)
@@ -305,7 +304,7 @@ func TestRankCannotFillTheStore(t *testing.T) {
 	}
 }
 
-// However the end of a process reaches a connection, it is told alike.
+// However the end of a process reaches a connection, its report is the same.
 func TestWhatAnEndedProcessLeavesIsToldAlike(t *testing.T) {
 	for _, err := range []error{io.EOF, io.ErrUnexpectedEOF, io.ErrClosedPipe, net.ErrClosed,
 		&net.OpError{Op: "read", Err: os.NewSyscallError("read", syscall.ECONNRESET)},

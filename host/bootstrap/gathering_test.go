@@ -26,8 +26,8 @@ func arriving(t *testing.T, url string, ranks ...int) *company {
 	return c
 }
 
-// Rank 0 dies, or hangs, while others are waited for: those that have come hear
-// of it, and not of a rank 0 that has not started.
+// Rank 0 dies, or hangs, while others are waited for: those that have joined report it, and not a rank 0 that has not
+// started.
 func TestStoreIsLostWhileOthersAreWaitedFor(t *testing.T) {
 	for _, fault := range []struct {
 		signal syscall.Signal
@@ -66,8 +66,8 @@ func TestRankHangsWhileOthersAreWaitedFor(t *testing.T) {
 	}
 }
 
-// A rank with another secret is told so as soon as it meets the store, which goes
-// on waiting for the rank with the right one.
+// A rank with another secret gets an error as soon as it meets the store, which still waits for the rank with the right
+// one.
 func TestWrongSecret(t *testing.T) {
 	for name, url := range map[string]string{"unix": fmt.Sprintf("unix://@shunt-secret-%d", os.Getpid()),
 		"tcp": fmt.Sprintf("tcp://127.0.0.1:%d", freePort(t))} {

@@ -17,7 +17,7 @@ import (
 // any order and at the same time.
 //
 // A collective fails on every member alike: if a member dies, gives up, closes
-// the group or lets its context end, everybody gets the same error. After a
+// the group or lets its context end, all members get the same error. After a
 // death, giving up or abort every collective but Survivors fails.
 type Group struct {
 	session *Session
@@ -32,15 +32,14 @@ type Group struct {
 	heard    uint64        // number of the latest result
 	recent   []recent      // the latest results
 	failures []recent      // the latest collectives that have failed
-	tells    *message      // what this rank has told last
+	tells    *message      // the last message of Tell
 
 	told map[int][]byte // news of other members; guarded by session.mu
 }
 
-// Group makes a group of the given ranks, which must include this one. All
-// members call it with the same key and ranks. A key is used once in the life
-// of a session, except by groups that have no rank in common. It sends one
-// message and waits for nobody.
+// Group makes a group of the given ranks, which must include this one. All members call it with the same key and ranks.
+// A key is used once in the life of a session, except by groups that have no rank in common. It sends one message and
+// waits for no other rank.
 func (s *Session) Group(key string, ranks []int) (*Group, error) {
 	if len(key) > maxKey {
 		return nil, plugin.Errorf(plugin.InvalidArgument, "the key of a group has %d characters, want at most %d", len(key),
@@ -220,7 +219,7 @@ func (g *Group) WhileAlive(ctx context.Context) (context.Context, context.Cancel
 }
 
 // WhileMemberRuns is like WhileAlive for what waits for one member, whatever becomes of the others. One that has left
-// is no reason to end: its process, and what it had begun, may go on.
+// is no reason to end: its process, and what it had begun, may continue.
 func (g *Group) WhileMemberRuns(ctx context.Context, rank int) (context.Context, context.CancelFunc) {
 	return g.session.whileAlive(ctx, g.ranks[rank:rank+1], true)
 }
@@ -264,7 +263,7 @@ func (s *Session) whileAlive(ctx context.Context, ranks []int, left bool) (conte
 }
 
 // Close forgets the group. Members that still use it get an error, and so do calls of
-// this rank that are under way. It waits for nobody.
+// this rank that are under way. It waits for no other rank.
 func (g *Group) Close() error {
 	g.close.Do(func() {
 		s := g.session

@@ -175,10 +175,9 @@ func ParseID(text string) (UniqueID, error) {
 	return id, nil
 }
 
-// NewID makes a unique id and its store, which listens at addr from now on.
-// addr is "host:port" (port 0: any), or "" for any port on every interface.
-// The store ends by itself when all ranks that joined have left; close the
-// Root only if nobody may ever join.
+// NewID makes a unique id and its store, which listens at addr from now on. addr is "host:port" (port 0: any), or ""
+// for any port on every interface. The store ends by itself when all ranks that joined have left; close the Root only
+// if no rank may join any more.
 func NewID(addr string) (UniqueID, *Root, error) {
 	if err := descriptors.Ready(); err != nil {
 		return UniqueID{}, nil, plugin.Errorf(plugin.CodeOf(err), "unique id: %w", err)

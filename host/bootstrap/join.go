@@ -208,7 +208,7 @@ func (j *joiner) host(ctx context.Context) error {
 			j.meeting.text, err)}
 	}
 	j.meeting.secret = j.root.store.secret
-	j.root.attach() // cannot fail, nobody else knows it
+	j.root.attach() // cannot fail, as no other process knows the address
 	if j.meeting.open {
 		j.warnOfStrangers()
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Whoever comes to a group after others have failed and closed it hears why, though nobody is in it any more. The store
-// forgets the group when all have been there or are gone.
+// A rank that joins a group after others have failed and closed it gets the reason, though no rank is in it any more.
+// The store forgets the group when all have been there or are gone.
 func TestLateToAGroup(t *testing.T) {
 	const n = 3
 	lost := &plugin.Error{Code: plugin.PluginDied, Rank: 0, Message: "rank 0 lost its transport"}
@@ -108,7 +108,7 @@ func TestSurvivorsWithoutWhoHasClosed(t *testing.T) {
 	}
 }
 
-// A store keeps a bounded number of groups that some ranks never come to, and none of a rank that has left.
+// A store keeps a bounded number of groups that some ranks never join, and none of a rank that has left.
 func TestGroupsThatNobodyComesTo(t *testing.T) {
 	s := joinAll(t, 2, nil)
 	for i := range 3 * maxEmpty {

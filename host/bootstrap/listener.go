@@ -220,7 +220,7 @@ func ownName(host string) bool {
 		net.ParseIP(host) == nil
 }
 
-// release lets go of the hub.
+// release gives up one use of the hub.
 func (h *hub) release() {
 	registry.mu.Lock()
 	h.refs--

@@ -35,8 +35,7 @@ type member struct {
 	state  State
 	reason *plugin.Error // why state is neither Alive nor Left
 	gone   bool          // the connection has ended or is ending
-	// suspicion is the reason why the rank counts as lost, until the store has decided
-	// that the others go on without it
+	// suspicion is the reason why the rank counts as lost, until the store has decided that the others continue without it
 	suspicion *plugin.Error
 	round     uint64 // the latest that the rank has replied to
 	held      int    // bytes of its data in collectives that are not complete
@@ -146,9 +145,8 @@ func (m *member) writer() {
 	}
 }
 
-// part ends the connection so that what was sent last still arrives: closing a
-// socket with unread bytes would reset it, so the reader goes on until the
-// rank closes its end.
+// part ends the connection so that what was sent last still arrives: closing a socket with unread bytes would reset it,
+// so the reader reads until the rank closes its end.
 func (m *member) part() {
 	m.mu.Lock()
 	overflow := m.overflow
@@ -212,7 +210,7 @@ func (m *member) drain(err error) {
 	}
 }
 
-// errParted ends a reader whose member has been told goodbye.
+// errParted ends a reader whose member has been sent goodbye.
 var errParted = plugin.Errorf(plugin.Closed, "the rank has left")
 
 // lost is called when a connection has ended, for whatever reason.
@@ -291,11 +289,11 @@ func (st *store) tellState(m *member) {
 		slices.DeleteFunc(slices.Clone(st.members), func(other *member) bool { return other == m }))
 }
 
-// ownLast is the longest time that ranks of the store's process wait for the others to be told.
+// ownLast is the longest time that ranks of the store's process wait until the others have been sent a frame.
 const ownLast = 100 * time.Millisecond
 
 // tellAll sends a frame to the ranks that are there, and to those of this process last: a program that ends as soon as
-// it has heard ends the store too, and the others would hear of nothing but that. The caller holds the store's mu.
+// it has the frame ends the store too, and the others would see only that end. The caller holds the store's mu.
 func tellAll(fr frame, ranks []*member) {
 	var left atomic.Int32
 	told := make(chan struct{})
@@ -388,7 +386,7 @@ func (st *store) handle(m *member, msg *message) error {
 		}
 		m.send((&message{Kind: msgBye}).frame())
 		m.finish()
-		if m.state == GaveUp { // everybody knows
+		if m.state == GaveUp { // all ranks know
 			st.retire(m)
 			return nil
 		}

@@ -16,7 +16,7 @@ const (
 	msgGroup                      // I speak of these ranks by this number
 	msgUngroup                    // no longer
 	msgOp                         // my part of a collective
-	msgCancel                     // I wait no longer for a collective; everybody in it fails
+	msgCancel                     // the sender no longer waits for a collective, which fails on all its ranks
 	msgFail                       // I give up, the job or one group
 	// instead of hello, to the successor of a lost store: this rank, and the ranks that it knows to be gone
 	msgResume
@@ -24,7 +24,7 @@ const (
 	msgResumed // that was all that I had said to the lost store
 	// from the store to a rank
 	msgAdmit   // the rank is known, and others are waited for: where the store runs
-	msgWelcome // everybody is here
+	msgWelcome // all ranks have joined
 	msgRefuse  // joining failed
 	msgResult  // outcome of a collective
 	msgEvent   // what became of a rank
@@ -35,14 +35,14 @@ const (
 	msgPing // from the store: are you here
 	msgPong // from a rank: I am
 	// both ways
-	msgTell // what a rank says to the others of a group, for whoever listens
+	msgTell // what a rank says to the others of a group, which need not listen
 )
 
 // opKind determines the result of a collective once all ranks have contributed.
 type opKind uint8
 
 const (
-	opGather    opKind = iota // everybody's data, in order
+	opGather    opKind = iota // the data of all ranks, in order
 	opFirst                   // the first data that is not empty: agreement and barrier
 	opRoot                    // the root's data
 	opSurvivors               // the data of members that are alive, which is not empty; that of the others is
@@ -325,7 +325,7 @@ func decode(kind msgKind, body []byte) (*message, error) {
 	return m, nil
 }
 
-// encodeParts puts everybody's data into the payload of a gather's result.
+// encodeParts puts the data of all ranks into the payload of a gather's result.
 func encodeParts(parts [][]byte) []byte {
 	size := 0
 	for _, p := range parts {

@@ -95,7 +95,7 @@ func (m *middle) through(id UniqueID) UniqueID {
 	return other
 }
 
-// Whoever stands in the middle can end a connection, and change nothing: no byte of the handshake and of the first
+// A man in the middle can end a connection, and change nothing: no byte of the handshake and of the first
 // frames may differ, but for those of a greeting that say nothing to a store that knows the job.
 func TestChangedBytes(t *testing.T) {
 	dialing(t)
@@ -148,7 +148,7 @@ func TestChangedBytes(t *testing.T) {
 	}
 }
 
-// What a rank said when it joined lets nobody join who says it again, to the same store or another with the secret.
+// No process joins by replaying what a rank sent when it joined, to the same store or another with the secret.
 func TestReplayedHandshake(t *testing.T) {
 	dialing(t)
 	id := newID(t)

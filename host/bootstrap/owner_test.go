@@ -42,7 +42,7 @@ func listenAs(t *testing.T, uid int, name string) {
 	t.Cleanup(func() { r.listener.Close() })
 }
 
-// A rank whose meeting place another user holds is told so at once.
+// A rank whose meeting place belongs to another user gets an error at once.
 func TestRankOfAnotherUserIsToldAtOnce(t *testing.T) {
 	const other = 65534
 	name := fmt.Sprintf("@shunt-test-user-%d", os.Getpid())

@@ -14,7 +14,7 @@ import (
 )
 
 // There must never be two worlds of one job, each of which believes the other
-// dead. A store goes on without a rank only where quorum allows it; else it folds,
+// dead. A store continues without a rank only where quorum allows it; else it folds,
 // and the ranks that are with it end.
 
 // whereabouts is a store's knowledge of a rank's process.
@@ -26,11 +26,9 @@ const (
 	ended                          // its process has ended for certain, or it said goodbye
 )
 
-// quorum reports whether the ranks that are present may go on without the
-// others: if all the others have ended; or if they are more than half of the
-// world, or half of it with rank 0. The world counts as it began, because two
-// stores may know of different deaths; two groups without a rank in common can
-// never both be more than half of that.
+// quorum reports whether the ranks that are present may continue without the others: if all the others have ended; or
+// if they are more than half of the world, or half of it with rank 0. The world counts as it began, because two stores
+// may know of different deaths; two groups without a rank in common can never both be more than half of that.
 func quorum(ranks []whereabouts) bool {
 	count, missing := 0, 0
 	for _, w := range ranks {
@@ -102,9 +100,8 @@ func (st *store) pong(m *member, round uint64) {
 	}
 }
 
-// decide buries the ranks that are lost, if the others may go on without them,
-// and ends a succession that waits for nobody else. If they may not, there is a
-// while for proof, and then the store folds. The caller holds mu.
+// decide buries the ranks that are lost, if the others may continue without them, and ends a succession that waits for
+// no other rank. If they may not, there is a while for proof, and then the store folds. The caller holds mu.
 func (st *store) decide() {
 	if st.phase != running || (st.resuming == nil && !st.suspects()) {
 		return
@@ -174,7 +171,7 @@ func (st *store) suspects() bool {
 	return false
 }
 
-// fold ends a store that may not go on, and with it the ranks that it has. The
+// fold ends a store that may not continue, and with it the ranks that it has. The
 // caller holds mu.
 func (st *store) fold(ranks []whereabouts) {
 	var here, missing []int

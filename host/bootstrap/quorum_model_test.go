@@ -30,7 +30,7 @@ const (
 // modelStore is the store that a rank runs.
 type modelStore struct {
 	active  bool
-	judged  bool  // it is the first one, or has decided to go on
+	judged  bool  // it is the first one, or has decided to continue
 	folded  bool  //
 	members uint8 // ranks it believes connected
 	suspect uint8 // lost, not decided
@@ -195,8 +195,8 @@ func (m model) faults(s modelState, emit func(what event, next modelState)) {
 	}
 }
 
-// wrong returns the violation of a state, two stores that have decided to go on and may,
-// or "". settled says that nothing more happens by itself.
+// wrong returns the violation of a state, two stores that have decided to continue and may, or "". settled says that
+// nothing more happens by itself.
 func (m model) wrong(s modelState, settled bool) string {
 	var worlds, stores []int
 	for a := range m.world {
@@ -225,7 +225,7 @@ func (m model) wrong(s modelState, settled bool) string {
 	return ""
 }
 
-// truth reports whether the store of rank a goes on: the ranks that really have
+// truth reports whether the store of rank a continues: the ranks that really have
 // it may, or it has nothing more to notice.
 func (m model) truth(s modelState, a int) bool {
 	if quorum(m.census(s, a, true)) {
@@ -312,7 +312,7 @@ func TestNeverTwoWorlds(t *testing.T) {
 			return 3*count >= len(ranks)
 		},
 	}
-	// Half-way: rank 0 goes on with ranks 3 and 4, and rank 1, with rank 2, may not.
+	// Half-way: rank 0 continues with ranks 3 and 4, and rank 1, with rank 2, may not.
 	divided := model{world: 5}.start(2, 0, 0)
 	divided.role = [mostModelled]uint8{0, 1, 1, 0, 0}
 	divided.store[0] = modelStore{active: true, judged: true, members: 0b11001, buried: 0b00110}

@@ -193,9 +193,9 @@ func (s *Session) reader(link *frameConn) {
 // neverSilent is longer than any job.
 const neverSilent = 100 * 365 * 24 * time.Hour
 
-// condemned ends the session of a rank that may not go on, as the others have
+// condemned ends the session of a rank that may not continue, as the others have
 // declared it dead or may be a job of their own. The watchers of this rank's failures
-// are notified, so nothing that includes this rank goes on.
+// are notified, so nothing that includes this rank continues.
 func (s *Session) condemned(reason *plugin.Error, dead bool) {
 	if !dead {
 		if verdict, _ := s.canvass(context.Background()); verdict != nil {
@@ -207,7 +207,7 @@ func (s *Session) condemned(reason *plugin.Error, dead bool) {
 		reason = rankError(plugin.PeerDied, s.rank, "rank %d (pid %d on host %s) was out of reach and the others go on without it: %s", s.rank, me.PID, me.Host, reason.Message)
 	}
 	if s.standby != nil {
-		s.standby.set(func() { s.standby.over = true }) // what this rank believes counts no more
+		s.standby.set(func() { s.standby.over = true }) // what this rank thinks of others no longer counts
 	}
 	s.mu.Lock()
 	if !s.closed {
@@ -336,7 +336,7 @@ func (s *Session) Close() error {
 		s.closed = true
 		s.mu.Unlock()
 		s.link.Load().setSilence(partingTime)
-		s.send(&message{Kind: msgBye}) // a successor that is being found is told later
+		s.send(&message{Kind: msgBye}) // a successor that is being found gets it later
 		timer := time.NewTimer(partingTime)
 		defer timer.Stop()
 		select {

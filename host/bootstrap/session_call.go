@@ -84,9 +84,8 @@ func purposeOf(tag, group string) string {
 	return fmt.Sprintf("the ranks of %q to %s", group, words)
 }
 
-// await waits for the reply. When the limit passes or the context is canceled first, the store is asked
-// to fail the collective for everybody, and its verdict is waited for, so that
-// all ranks return the same.
+// await waits for the reply. When the limit passes or the context is canceled first, the store is asked to fail the
+// collective on all ranks, and its verdict is waited for, so that all ranks return the same.
 func (s *Session) await(ctx context.Context, limit time.Duration, k waitKey, w *waiter, g *Group,
 	began time.Time) *message {
 	part := limit / waitParts

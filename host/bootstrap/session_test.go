@@ -208,11 +208,11 @@ func TestTimeoutNamesWhoIsMissingOnEveryRank(t *testing.T) {
 	if got := purposeOf(tag, "world"); got != `the ranks of "world" to agree on a call` {
 		t.Error(got)
 	}
-	// Everybody has heard of it, so the tag is free.
+	// All ranks have the error, so the tag is free.
 	noErrors(t, each(n, func(rank int) error { return s[rank].All().Barrier(short(t, 10*time.Second), tag) }))
 }
 
-// waiting returns the number of ranks that have come to a collective of all ranks.
+// waiting returns the number of ranks that have called a collective of all ranks.
 func (st *store) waiting(tag string) int {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -277,7 +277,7 @@ func TestGroupFail(t *testing.T) {
 		}
 	}
 	same(t, plugin.Aborted, each(n, func(rank int) error { return groups[rank].Barrier(t.Context(), "b") }))
-	// Other groups live on, and so does the question of who is left.
+	// Other groups still work, and so does agreeing on which ranks are left.
 	noErrors(t, each(n, func(rank int) error {
 		if ranks, err := groups[rank].Survivors(t.Context(), "s"); err != nil || len(ranks) != n {
 			return fmt.Errorf("survivors %v, %w", ranks, err)

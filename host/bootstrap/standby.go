@@ -124,7 +124,7 @@ func (s *standby) host(st *store) {
 	st.onStop = append(st.onStop, s.release)
 }
 
-// release lets go of the standby.
+// release gives up the standby.
 func (s *standby) release() {
 	s.mu.Lock()
 	s.refs--
@@ -156,7 +156,7 @@ func (s *standby) connect() net.Conn {
 func (s *standby) reply(f *frameConn, msg *message, st *store, follows bool) {
 	rank := msg.Member.Rank
 	reason := s.fate(rank)
-	if st != nil { // which may not know yet whether it goes on; then nobody is dead to it
+	if st != nil { // which may not have decided yet whether it continues; then it reports no rank as dead
 		reason = nil
 		st.mu.Lock()
 		if st.phase == running && st.resuming == nil && rank < len(st.members) && st.members[rank].state == Dead {
@@ -170,7 +170,7 @@ func (s *standby) reply(f *frameConn, msg *message, st *store, follows bool) {
 	case st != nil || follows:
 		turnAway(f, true, rankError(plugin.Aborted, s.rank, "rank %d has another store", s.rank))
 	default:
-		_ = f.write(frame{kind: msgBeat}) // who asks learns nothing
+		_ = f.write(frame{kind: msgBeat}) // a frame without content
 		f.Close()
 	}
 }

@@ -17,7 +17,7 @@ type phase uint8
 const (
 	gathering phase = iota // ranks arrive
 	running                // all ranks have arrived
-	failed                 // joining failed; newcomers are told why
+	failed                 // joining failed; newcomers get the reason
 	stopped                // nothing is served any more
 )
 
@@ -42,12 +42,12 @@ type store struct {
 	deadline time.Time
 	timer    *time.Timer
 	groups   map[string][]*storeGroup
-	empty    []*storeGroup // those that no rank is in and that some are still to come to, the latest last
+	empty    []*storeGroup // those that no rank is in and that some may still join, the latest last
 	changed  chan struct{} // closed and replaced when a rank's state or the phase changes
 	onStop   []func()
 	job      nonce     // number among the jobs with this secret
 	resuming *resuming // nil, except while the ranks of a lost store come over
-	proofBy  time.Time // when the store folds without proof that lost ranks have ended; zero: it may go on
+	proofBy  time.Time // when the store folds without proof that lost ranks have ended; zero: it may continue
 	round    uint64    // of questions to the ranks whether they are here
 	asked    uint64    // the round whose replies decide about lost ranks; 0: none is asked
 	stranger string    // where a rank with another secret came from; "": none did

@@ -12,11 +12,10 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// When the store is lost with its process, the remaining ranks look for a successor:
-// the lowest of them, at the address where it has listened since it joined. Every rank
-// sends the new store its messages to the old one that had no reply yet, and how the
-// collectives ended that it heard of last, so collectives go on as if nothing had happened, except
-// those with a dead rank in them.
+// When the store is lost with its process, the remaining ranks look for a successor: the lowest of them, at the address
+// where it has listened since it joined. Every rank sends the new store its messages to the old one that had no reply
+// yet, and the outcomes of collectives that it received last, so collectives continue as if nothing had happened,
+// except those with a dead rank in them.
 
 // replyTime returns the time that a rank which may be alive has to reply.
 func (s *Session) replyTime() time.Duration { return max(s.silence/4, time.Second) }
@@ -76,7 +75,7 @@ func (s *Session) succeed() (*frameConn, error) {
 				if err == nil {
 					return link, nil
 				}
-				// That store counts without this rank, but is not sure yet that it may go on.
+				// That store counts without this rank, but does not know yet whether it may continue.
 				var refusal *refused
 				if errors.As(err, &refusal) && !refusal.retry {
 					return nil, refusal
@@ -118,7 +117,7 @@ func (s *Session) seek(begun bool) {
 	s.seeking, s.found = begun, time.Now()
 }
 
-// settling reports whether collectives may be waiting for the store's successor: to be found, or to hear of the ranks
+// settling reports whether collectives may be waiting for the store's successor: to be found, or to learn of the ranks
 // that it waits for.
 func (s *Session) settling() bool {
 	s.mu.Lock()
@@ -204,8 +203,8 @@ type refused struct {
 
 func (r *refused) Error() string { return r.reason.Error() }
 
-// resumeAt introduces this rank to a successor and, once welcome, says again
-// what the lost store has been told. It takes the connection over.
+// resumeAt introduces this rank to a successor and, once welcome, repeats what the lost store has received. It takes
+// the connection over.
 func (s *Session) resumeAt(ctx context.Context, conn net.Conn, key secret) (*frameConn, error) {
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()

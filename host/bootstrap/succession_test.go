@@ -9,8 +9,8 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// A rank that was stopped while the others found a successor and gave it up ends
-// when it goes on, and does not make a world of its own.
+// A rank that was stopped while the others found a successor and gave it up ends when it runs again, and does not make
+// a world of its own.
 func TestNoSecondWorldOfALateRank(t *testing.T) {
 	c := newCompany(t, 5, meetingPlaces(t)["file"])
 	c.stop(1)
@@ -82,8 +82,8 @@ func TestRankThatIsStoppedWhileItAsks(t *testing.T) {
 	c.leave(1, 2, 3, 4)
 }
 
-// A rank that comes too late to a store that still asks the others whether they are there ends with what the store
-// knows of it, and does not open a store of its own meanwhile.
+// A rank that is too late for a store that still asks the others whether they are there ends with the reason that the
+// store has for it, and does not open a store of its own meanwhile.
 func TestLateRankMeetsAStoreThatIsNotSure(t *testing.T) {
 	c := newCompany(t, 5, meetingPlaces(t)["file"], "SHUNT_TEST_HEARTBEAT=200ms", "SHUNT_FAILPOINTS=rendezvous.ping[3]=stop@1")
 	c.stop(1)
@@ -127,8 +127,8 @@ func TestNoSecondWorldOfALateStore(t *testing.T) {
 	}
 }
 
-// The store ends with rank 0. The ranks that are left find a successor, hear of
-// the death, agree who they are and go on, one death after the other.
+// The store ends with rank 0. The ranks that are left find a successor, learn of the death, agree on which they are and
+// continue, one death after the other.
 func TestStoreOutlivesItsProcess(t *testing.T) {
 	for how, url := range meetingPlaces(t) {
 		for _, world := range []int{3, 4} {
@@ -199,7 +199,7 @@ func TestClosedGroupStaysClosed(t *testing.T) {
 	c.leave(1, 2)
 }
 
-// The process that runs the store leaves in peace: the others go on.
+// The process that runs the store leaves in peace: the others continue.
 func TestStoreOutlivesALeavingRank(t *testing.T) {
 	lingering := lingerTime
 	defer func() { lingerTime = lingering }()
@@ -230,8 +230,8 @@ func TestStoreOutlivesALeavingRank(t *testing.T) {
 	c.leave(2, 1)
 }
 
-// The lost store had told rank 1 a result and not yet rank 2, which asks the
-// new one and hears the same, also if the group has failed since.
+// The lost store had sent a result to rank 1 and not yet to rank 2, which asks the new one and gets the same, also if
+// the group has failed since.
 func TestResultThatOneRankHasHeard(t *testing.T) {
 	u := newUnderstudy(t, 3)
 	group := func(id uint32, key string, ranks []int, seq uint64, recents ...recent) *message {
@@ -294,7 +294,7 @@ func TestGroupThatIsMadeDuringASuccession(t *testing.T) {
 	}
 }
 
-// A rank that the lost store had not told of a death hears of it from the new one.
+// A rank that the lost store had not notified of a death is notified by the new one.
 func TestSuccessorTellsOfDeaths(t *testing.T) {
 	u := newUnderstudyThatKnows(t, 4, 0, 2)
 	u.s.states[2], u.s.reasons[2] = Alive, nil // rank 3 has not heard
@@ -313,7 +313,7 @@ func TestSuccessorTellsOfDeaths(t *testing.T) {
 }
 
 // A group that a rank has failed and closed at the lost store fails at the new one for the same reason, also for a rank
-// that had not come to it, whoever is heard first.
+// that had not joined it, whichever rank reports first.
 func TestGroupThatHadFailedFailsAtTheSuccessor(t *testing.T) {
 	lost := rankError(plugin.PluginDied, 1, "rank 1 lost its transport")
 	failed := []*message{{Kind: msgRegroup, Group: 1, Key: "g", Ranks: []int{1, 2}, Err: lost},
@@ -356,7 +356,7 @@ func errorOf(m *message) error {
 	return m.Err
 }
 
-// A rank that does not come is given up, and everybody is told.
+// A rank that does not come is given up, and all ranks are notified.
 func TestRankThatDoesNotFindTheSuccessor(t *testing.T) {
 	u := newUnderstudy(t, 5)
 	op := &message{Kind: msgOp, Again: true, Group: 1, Op: opSurvivors, Tag: "s", Data: []byte{1}}
@@ -385,8 +385,7 @@ func TestRankThatDoesNotFindTheSuccessor(t *testing.T) {
 	}
 }
 
-// Half of the world without rank 0, and without proof of the end of the others,
-// must not go on: the others may.
+// Half of the world without rank 0, and without proof of the end of the others, must not continue: the others may.
 func TestStoreFoldsWithoutQuorum(t *testing.T) {
 	u := newUnderstudy(t, 4)
 	op := &message{Kind: msgOp, Again: true, Group: 1, Op: opSurvivors, Tag: "s"}

@@ -28,7 +28,7 @@ type heldMessage struct {
 	msg  *message
 }
 
-// toldBy is a rank that has told something, and the group by its numbering.
+// toldBy is a rank that has called Tell, and the group by its numbering.
 type toldBy struct {
 	from  *member
 	group uint32
@@ -81,7 +81,7 @@ func newSuccessor(s *Session, key secret) *Root {
 		st.resuming.absent[rank] = watchProcess(m.process, func() { st.absentee(rank, "its process has ended") })
 	}
 	st.resuming.timer = time.AfterFunc(limit, st.resumeTimedOut)
-	for _, m := range st.members { // the lost store may not have told everybody
+	for _, m := range st.members { // the lost store may not have notified all ranks
 		if m.state != Alive {
 			st.tellState(m)
 		}
@@ -228,8 +228,8 @@ func (st *store) rejoinGroup(m *member, msg *message) error {
 	return nil
 }
 
-// hold keeps something said again, or said to a store that does not know yet
-// whether it may go on, until everybody has come. The caller holds mu.
+// hold keeps a message that was repeated, or sent to a store that does not know yet whether it may continue, until all
+// ranks have come. The caller holds mu.
 func (st *store) hold(m *member, msg *message) error {
 	if st.resuming == nil || (msg.Again && st.resuming.said[m.who.Rank]) || len(st.resuming.held) >= maxPending*st.world ||
 		m.again+len(msg.Data) > maxHeld {
@@ -299,8 +299,9 @@ func (st *store) resume() {
 	}
 }
 
-// failAgain restores the collectives that have failed, for the ranks that have not heard so. A rank that has given one
-// up and calls it again, as a held message says, is told when that is taken up. The caller holds the store's mu.
+// failAgain restores the collectives that have failed, for the ranks that have no result yet. A rank that has given one
+// up and calls it again, as a held message says, gets the failure when that message is processed. The caller holds the
+// store's mu.
 func (g *storeGroup) failAgain(held []heldMessage) {
 	calls := func(rank int, tag string) bool {
 		return slices.ContainsFunc(held, func(h heldMessage) bool {
@@ -351,7 +352,7 @@ func (g *storeGroup) succeededSince(f failedAt) bool {
 	return slices.ContainsFunc(g.history.recent, func(r recent) bool { return r.tag == f.tag && r.seq > seq })
 }
 
-// endResuming lets go of what only a store that takes over needs. The caller
+// endResuming drops what only a store that takes over needs. The caller
 // holds mu.
 func (st *store) endResuming() {
 	if st.resuming == nil {

@@ -13,8 +13,8 @@ import (
 // misses news.
 const maxUntold = 1 << 20
 
-// Tell sends the other members up to MaxTold bytes, in place of what it has told them before. It waits for nobody, and
-// a member that reads slowly misses it.
+// Tell sends the other members up to MaxTold bytes, in place of what it has told them before. It does not wait for
+// them, and a member that reads slowly misses it.
 func (g *Group) Tell(data []byte) error {
 	if len(data) > MaxTold {
 		return plugin.Errorf(plugin.InvalidArgument, "the ranks of a group cannot be told %d bytes, want at most %d",
@@ -44,7 +44,7 @@ func (g *Group) Told() map[int][]byte {
 	return news
 }
 
-// hear keeps what a member has told.
+// hear keeps what a member has told this rank.
 func (s *Session) hear(m *message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// What a rank tells reaches the other members of the group, and nobody else; only the latest counts.
+// What a rank tells reaches the other members of the group, and no others; only the latest counts.
 func TestTell(t *testing.T) {
 	sessions := joinAll(t, 4, nil)
 	groups := make([]*Group, 4)
@@ -24,7 +24,7 @@ func TestTell(t *testing.T) {
 		}
 		return err
 	}))
-	meet := func() { // whoever has met has what was told before
+	meet := func() { // a rank that has met the others has what was told before
 		noErrors(t, each(4, func(rank int) error { return sessions[rank].All().Barrier(t.Context(), "told") }))
 	}
 	meet()
