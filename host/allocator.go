@@ -122,8 +122,9 @@ func (a *Allocator) Stats() AllocatorStats { return a.memory.Stats() }
 func (a *Allocator) Device() int { return a.memory.Device() }
 
 // Destroy gives all memory back. Blocks that are allocated, and graphs that were captured with the memory and still
-// exist, make it fail, and the allocator goes on; it waits up to two seconds for work on memory that was freed. It is
-// local, but ranks that go on to use a symmetric allocator's communicator destroy it between the same two collectives.
+// exist, make it fail, and the allocator stays usable; it waits up to two seconds for work on memory that was freed. It
+// is local, but ranks that still use a symmetric allocator's communicator destroy it between the same two
+// collectives.
 func (a *Allocator) Destroy() error { return a.wrap("allocator destroy", a.memory.Destroy()) }
 
 // wrap names the call in an error.

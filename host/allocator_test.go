@@ -67,8 +67,8 @@ func TestSymmetricAllocatorServesCopyEngines(t *testing.T) {
 	}
 }
 
-// Messages from and to a plain allocator's memory go straight between the ranks from the first call on, though nobody
-// has registered it; a trim withdraws it, and the memory outlives the communicator.
+// Messages from and to a plain allocator's memory go straight between the ranks from the first call on, though it was
+// not registered; a trim withdraws it, and the memory outlives the communicator.
 func TestAllocatorMemoryIsMappedByPeers(t *testing.T) {
 	const n, count = 3, 1 << 18
 	var outlived [n]func() error
@@ -105,7 +105,7 @@ func TestAllocatorMemoryIsMappedByPeers(t *testing.T) {
 	})
 }
 
-// Ranks that ask for different bytes are told, and nothing hangs or leaks.
+// Ranks that ask for different bytes get an error, and nothing hangs or leaks.
 func TestSymmetricAllocatorMismatch(t *testing.T) {
 	deviceWorld(t, 2, func(r *rank) error {
 		a, err := r.NewAllocator(host.AllocatorOptions{Symmetric: true})
@@ -125,7 +125,8 @@ func TestSymmetricAllocatorMismatch(t *testing.T) {
 	})
 }
 
-// Whoever runs out of memory: all ranks get the error, after the cached segments were given back and were not enough.
+// Whichever rank runs out of memory: all ranks get the error, after the cached segments were given back and were not
+// enough.
 func TestAllocatorOutOfMemory(t *testing.T) {
 	for _, symmetric := range []bool{false, true} {
 		t.Run(fmt.Sprint("symmetric ", symmetric), func(t *testing.T) {
@@ -169,7 +170,7 @@ func TestAllocatorOutOfMemory(t *testing.T) {
 	}
 }
 
-// Wrong calls are told what is wrong.
+// Errors of wrong calls say what is wrong.
 func TestAllocatorRefusals(t *testing.T) {
 	deviceWorld(t, 2, func(r *rank) error {
 		a, err := r.NewAllocator(host.AllocatorOptions{})
@@ -231,7 +232,7 @@ func TestAllocatorRefusals(t *testing.T) {
 }
 
 // While a stream does not move, nothing but Destroy waits for it, and that not for ever: its memory stays, and
-// everything else goes on.
+// everything else continues.
 func TestAllocatorsWaitForNoStream(t *testing.T) {
 	t.Cleanup(host.ReplaceDestroyWait(20 * time.Millisecond))
 	for _, symmetric := range []bool{false, true} {

@@ -8,7 +8,8 @@ import (
 )
 
 // A program that must handle something else between calls, such as signals, bounds how long a call blocks: a call that
-// takes longer goes on as a request. A run that waits is paused where it is, and another goroutine takes it to its end.
+// takes longer continues as a request. A run that waits is paused where it is, and another goroutine takes it to its
+// end.
 
 // outcome is the progress of an operation.
 type outcome int
@@ -19,7 +20,7 @@ const (
 	untried                // it must agree with the other ranks first, which may take any time
 )
 
-// DoFor is like Do, but blocks for limit at most. An operation that has not ended by then goes on as a request, which
+// DoFor is like Do, but blocks for limit at most. An operation that has not ended by then continues as a request, which
 // DoFor returns; its memory belongs to the library until the request has ended. Otherwise the request is nil, and the
 // error is the operation's. A call that ends in time costs what Do costs. A limit of 0 or less is none. On device
 // memory DoFor waits until the operation is in its stream; the limit does not apply while that stream is full, nor to a
@@ -90,7 +91,7 @@ func (c *Communicator) enqueueFor(operations []Operation, limit time.Duration) (
 	return r.within(limit)
 }
 
-// within waits for a request: nil and its error, or the request if it goes on.
+// within waits for a request: nil and its error, or the request if it continues.
 func (r *Request) within(limit time.Duration) (*Request, error) {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()

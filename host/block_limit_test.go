@@ -20,7 +20,7 @@ func summed(x []float32) *host.Operation {
 		DType: plugin.Float32, Op: plugin.OpSum}
 }
 
-// A rank waits for one that comes only when told to, with the call new to both
+// A rank waits for one that calls only when the test lets it, with the call new to both
 // (it asks the ranks first) and known to both (it runs).
 func TestACallGoesOnAsARequestWhenBlockLimitIsOver(t *testing.T) {
 	for name, known := range map[string]bool{"first call": false, "later call": true} {

@@ -119,8 +119,7 @@ func (w callOf) operation(rank int, f *fence) *host.Operation {
 	return op
 }
 
-// fence is memory that ends where none is: whoever reads or writes past what a call
-// was given does not get away with it.
+// fence is memory that ends where none is: a read or write past what a call was given is a fault.
 type fence struct {
 	t     *testing.T
 	areas [2][]byte
@@ -208,9 +207,8 @@ func differences(w callOf) map[string]callOf {
 	return all
 }
 
-// Every collective, with every argument in which a rank may differ from the others, in
-// the first call of a communicator and when all plans are known: all ranks are told,
-// soon, and nothing outside their memory was touched.
+// Every collective, with every argument in which a rank may differ from the others, in the first call of a communicator
+// and when all plans are known: all ranks soon return an error, and nothing outside their memory was touched.
 func TestRanksThatDisagreeAreTold(t *testing.T) {
 	for _, transport := range []string{"shm", "bare", "unmarked"} {
 		t.Run(transport, func(t *testing.T) {
@@ -277,13 +275,13 @@ func testDissent(t *testing.T, transport string, all, other callOf, known int) {
 		switch all.collective {
 		case plugin.AllReduce, plugin.AllGather, plugin.AllGatherV, plugin.ReduceScatter, plugin.ReduceScatterV,
 			plugin.AllToAll, plugin.AllToAllV, plugin.Barrier:
-			// Everybody waits for everybody, so nobody gets away with it; but who gives a
+			// Every rank waits for all others, so all return the error; but who gives a
 			// block of another length has received all of its own.
 			if err == nil && !(w.uneven && w.collective == plugin.AllToAllV) {
 				return fmt.Errorf("the call itself ended well: %w", errWrong)
 			}
 		}
-		// A rank that waits for nobody learns of it later.
+		// A rank that waits for no other returns it later.
 		err = errors.Join(err, eventually("the verdict", func() bool { return c.Err() != nil }), c.Err())
 		late[rank] = time.Since(began)
 		return errors.Join(err, f.intact(op.Send, op.Recv))

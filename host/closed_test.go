@@ -10,7 +10,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// A call after Close is refused by its name, all in the same words, whether the job goes on or not.
+// A call after Close is refused by its name, all in the same words, whether the job still runs or not.
 func TestCallsAfterCloseAreNamed(t *testing.T) {
 	for _, goesOn := range []bool{false, true} {
 		world(t, 1, func(c *host.Communicator) error {

@@ -37,7 +37,7 @@ type Communicator struct {
 	device    *device // nil for host memory
 	endpoints endpoints.Set
 
-	turn       turn.Turn[*Request] // who holds it may touch what follows
+	turn       turn.Turn[*Request] // its holder may use what follows
 	ledger     diagnosis.Ledger
 	counters   regroup.Counters
 	allocators allocator.Set
@@ -179,7 +179,7 @@ func (c *Communicator) run(op *Operation, blockLimit time.Duration) (outcome, er
 	}
 	if c.device != nil {
 		err := c.device.run(&a.call, a.symmetric, program, &a.exec, streamOf(op.Stream))
-		if err != nil && c.observer.Failure.Reason() == nil { // a capture's error, which concerns nobody else
+		if err != nil && c.observer.Failure.Reason() == nil { // a capture's error, which concerns no other rank
 			c.ledger.TakeBack(op.Collective)
 			return ended, c.ledger.Reject(op.Collective, err)
 		}
@@ -337,7 +337,7 @@ func (c *Communicator) Err() error {
 
 // Close ends this rank's part in the communicator and releases everything it holds. It waits for operations in flight
 // here, never for peers, and returns the errors of releasing; the communicator is closed all the same. On a GPU it
-// waits two seconds at most: what is running then goes on, and ends well if the peers come. What fails once Close has
+// waits two seconds at most: what is running then continues, and ends well if the peers come. What fails once Close has
 // begun is its error, or is logged where it comes later.
 func (c *Communicator) Close() error { return c.closeOnce() }
 

@@ -294,7 +294,7 @@ func TestPartsNameACommunicator(t *testing.T) {
 
 func TestShrinkAfterARankLeft(t *testing.T) {
 	const n = 3
-	var through sync.WaitGroup // an abort meets nobody in the barrier
+	var through sync.WaitGroup // an abort finds no rank in the barrier
 	through.Add(n)
 	world(t, n, func(c *host.Communicator) error {
 		err := c.Barrier(nil)
@@ -406,8 +406,8 @@ func TestMeetingPlaceFromEnvironmentWithRankFromOptions(t *testing.T) {
 	require.NoError(t, alone.Close())
 }
 
-// Two ranks that send to each other first wait in a circle. One's timeout may be
-// what both are told, so it must say who waited for whom.
+// Two ranks that send to each other first wait in a circle. Both may return the timeout of one, so it must say which
+// rank waited for which.
 func TestTimeoutSaysWhoWaitedForWhom(t *testing.T) {
 	var both sync.WaitGroup // or the second may find that the first has closed
 	both.Add(2)
@@ -424,7 +424,7 @@ func TestTimeoutSaysWhoWaitedForWhom(t *testing.T) {
 	}
 }
 
-// A rank that fails and closes at once has told the others why, whoever of its goroutines found it.
+// A rank that fails and closes at once has sent the reason to the others, whichever of its goroutines found it.
 func TestARankThatFailsAndClosesHasToldTheOthers(t *testing.T) {
 	restore, err := failpoint.Arm("communicator.told=delay(1s)@1")
 	require.NoError(t, err)

@@ -16,7 +16,7 @@ import (
 	"github.com/shunt-ccl/shunt/transports/nccl/nccltest"
 )
 
-// blind forgets what is put into streams, once it is told to.
+// blind drops what is put into streams once a test has set it.
 type blind struct {
 	*cudatest.Driver
 	eyes atomic.Bool

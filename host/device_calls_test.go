@@ -12,9 +12,8 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// On GPUs too every call is compared: the first, a later one, and one that is only
-// captured. All ranks are told within a quarter of a second, however many calls are
-// enqueued behind it, and whether anybody calls again or not.
+// On GPUs too every call is compared: the first, a later one, and one that is only captured. All ranks learn of it
+// within a quarter of a second, however many calls are enqueued behind it, and whether a rank calls again or not.
 func TestDeviceRanksThatDisagreeAreTold(t *testing.T) {
 	const n, odd, count = 3, 1, 1000
 	type change func(op *host.Operation)

@@ -17,8 +17,8 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Close returns while a kernel of this rank waits for a peer, which may only come when this thread goes on: a kernel of
-// the communicator that is closed, or of another one on the same GPU. The kernel ends well when the peer does come,
+// Close returns while a kernel of this rank waits for a peer, which may only come when this thread continues: a kernel
+// of the communicator that is closed, or of another one on the same GPU. The kernel ends well when the peer does come,
 // also where the peer needs memory of the communicator that it has not mapped yet.
 func TestDeviceCloseBesideAKernelThatWaitsForAPeer(t *testing.T) {
 	for name, of := range map[string]closing{
@@ -106,7 +106,7 @@ func (of closing) besideAKernel(r *rank) error {
 	return done(errors.Join(err, closed.Close(), calls.Close(), r.Close(), host.Collect()))
 }
 
-// What fails only after Close has begun is told all the same: by Close, or in the log where it comes later.
+// What fails only after Close has begun is reported all the same: by Close, or in the log where it comes later.
 func TestDeviceFailuresOfAClosedCommunicator(t *testing.T) {
 	const short = 500 * time.Millisecond
 	for name, timeout := range map[string]time.Duration{"by Close": short, "in the log": 3 * time.Second} {

@@ -135,7 +135,7 @@ func (r *rank) told(way int) error {
 	return r.Barrier(r)
 }
 
-// Two ends whose counts differ are told as with counts on the host.
+// Two ends whose counts differ are reported as with counts on the host.
 func TestDeviceCountsOfTwoEndsMustAgree(t *testing.T) {
 	for _, lengths := range [][2]int64{{10, 11}, {4000, 3}, {300_000, 300_001}, {400_000, 10}, {10, 300_000}} {
 		t.Run(fmt.Sprintf("%d to %d", lengths[0], lengths[1]), func(t *testing.T) {
@@ -211,7 +211,7 @@ func TestCountsAreOnTheDeviceOnAllRanksOrNone(t *testing.T) {
 	}
 }
 
-// What can be known of the call is refused at once, and the communicator goes on.
+// What is wrong before the counts are read is refused at once, and the communicator stays usable.
 func TestDeviceCountsAreRefusedBeforehand(t *testing.T) {
 	const n = 2
 	deviceWorld(t, n, func(r *rank) error {

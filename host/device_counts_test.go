@@ -221,7 +221,7 @@ func TestDeviceCountsOfRows(t *testing.T) {
 					return fmt.Errorf("call %d: %w", i, err)
 				}
 			}
-			r.all.meet() // who is ahead fails the communicator
+			r.all.meet() // a rank that is ahead fails the communicator
 			past := splits{{0, 6, 0}, {0, 0, 0}, {0, 0, 0}}.arrays(r.Rank(), false)
 			rows := unit
 			if r.Rank() == 1 {

@@ -105,8 +105,8 @@ func TestDeferredMemoryOfMessagesIsTheirRanks(t *testing.T) {
 	})
 }
 
-// A rank's memory is made by whoever needs it first, while its own callers are elsewhere: here the other rank waits for
-// its stream before this one calls at all, and messages that nobody has asked for yet are taken.
+// A rank's memory is made when a peer needs it first, though its own callers are elsewhere: here the other rank waits
+// for its stream before this one calls at all, and messages that no call has asked for yet are taken.
 func TestDeferredMemoryOfARankThatHasNotCalledYet(t *testing.T) {
 	sent := make(chan struct{})
 	deviceWorld(t, 2, func(r *rank) error {
@@ -170,7 +170,7 @@ func TestDeferredMemoryThatCannotBeMade(t *testing.T) {
 	}
 }
 
-// A rank that has ended before it was asked for memory: who waits for it is told as ever, and soon.
+// A rank that has ended before it was asked for memory: ranks that wait for it return the usual error, and soon.
 func TestDeferredMemoryOfARankThatHasClosed(t *testing.T) {
 	began := time.Now()
 	errs := deviceErrors(t, gpus(t, 2), nil, func(r *rank) error {

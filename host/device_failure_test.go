@@ -16,7 +16,7 @@ import (
 )
 
 func TestDeviceProbeNamesThePairThatDoesNotWork(t *testing.T) {
-	restore, err := failpoint.Arm("device.probe=corrupt@5") // rank and peer are whoever comes fifth
+	restore, err := failpoint.Arm("device.probe=corrupt@5") // rank and peer are those of the fifth copy
 	require.NoError(t, err)
 	defer restore()
 	errs := deviceErrors(t, gpus(t, 3), nil, nil)

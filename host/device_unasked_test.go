@@ -15,7 +15,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// A kernel gives up on an absent rank. Nobody synchronizes or calls anything, and
+// A kernel gives up on an absent rank. No rank synchronizes or calls anything, and
 // the watchdog of stalls sleeps: Err still returns the failure.
 func TestDeviceFaultIsKnownWithoutACall(t *testing.T) {
 	t.Setenv("SHUNT_STALL_WARNING", "1h")

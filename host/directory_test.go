@@ -48,7 +48,7 @@ func gatherLong(r *rank, send, recv cuda.Ptr, count int, v float32) (direct int6
 			}
 		}
 	}
-	return direct, r.meet() // nobody counts the next call's
+	return direct, r.meet() // no rank counts the next call's
 }
 
 // gatherDirectly is gatherLong where every rank's call must go directly.

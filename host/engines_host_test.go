@@ -17,7 +17,7 @@ import (
 	"github.com/shunt-ccl/shunt/transports/shm"
 )
 
-// pinning is shm as an engine that wants to know the caller's memory.
+// pinning is shm as an engine that has the caller's memory registered.
 type pinning struct {
 	shm.Transport
 	*pins

@@ -29,7 +29,7 @@ func TestExchangeGathersEveryRanksBytes(t *testing.T) {
 	})
 }
 
-// Ranks that give different lengths all learn it, and can go on.
+// Ranks that give different lengths all get the error, and can continue.
 func TestExchangeComparesLengths(t *testing.T) {
 	world(t, 2, func(c *host.Communicator) error {
 		if _, err := c.Exchange(context.Background(), make([]byte, 1+c.Rank())); !errors.Is(err, plugin.Mismatch) {

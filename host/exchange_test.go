@@ -219,7 +219,7 @@ func TestAnExchangeThatFailsOnOneRankFailsOnAll(t *testing.T) {
 	}
 }
 
-// Ranks that call different collectives are told so, although the bytes that one of
+// Ranks that call different collectives get that error, although the bytes that one of
 // them waits for are never published.
 func TestRanksThatCallDifferentlyAreToldBeforeTheyExchange(t *testing.T) {
 	errs := exchanged(t, manner{}, func(c *host.Communicator) error {
@@ -265,7 +265,7 @@ func TestFailuresNameTheCallThatMakesTheCommunicator(t *testing.T) {
 	}
 }
 
-// A plan that cannot be prepared is told with one name of its algorithm, its call and its rank.
+// The error of a plan that cannot be prepared has one name of its algorithm, its call and its rank.
 func TestFailuresToPrepareDoNotRepeatThemselves(t *testing.T) {
 	errs := exchanged(t, manner{prepare: func(e plugin.Endpoint, req plugin.Request) (*plugin.Plan, error) {
 		return e.Prepare(t.Context(), req, "two_shot")

@@ -73,7 +73,7 @@ func TestPlanTexts(t *testing.T) {
 	same()
 }
 
-// Ranks that ask for different plans are told so, and go on.
+// Ranks that ask for different plans get that error, and continue.
 func TestPlanTextsOfDifferentCalls(t *testing.T) {
 	for _, err := range worldErrors(t, 2, nil, func(c *host.Communicator) error {
 		_, err := c.PlanTexts(plugin.AllGather, plugin.Int32, 0, int64(64*c.Rank()))

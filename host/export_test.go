@@ -71,7 +71,7 @@ func Exports(c *Communicator) (list [][2]int64) {
 	return list
 }
 
-// TakeTurn takes a communicator's turn; waited says whether somebody waits for it.
+// TakeTurn takes a communicator's turn; waited says whether another caller waits for it.
 func TakeTurn(c *Communicator) (waited func() bool, release func()) {
 	_ = c.turn.Wait("test")
 	return func() bool { return c.turn.Contended() }, c.turn.Leave

@@ -131,7 +131,7 @@ func (c *Communicator) begin(ctx context.Context) {
 
 var newEngine = executor.NewEngine // tests replace it
 
-// makeExecutors makes what runs plans on this rank. What fails is for the others to know: this rank goes on to their
+// makeExecutors makes what runs plans on this rank. A failure here is one of all ranks: this rank reports it in their
 // first agreement.
 func (c *Communicator) makeExecutors(ctx context.Context) (failed error) {
 	if c.engine, failed = newEngine(c.Rank(), c.World()); failed == nil {

@@ -66,8 +66,8 @@ func withHandlers(t *testing.T, handlers ...handler) []*host.Communicator {
 	return comms
 }
 
-// A log handler may close the communicator whose failure it learns of, whoever logs it: the rank that fails, or what
-// watches the others.
+// A log handler may close the communicator whose failure it is given, whichever goroutine logs it: the rank that fails,
+// or what watches the others.
 func TestLogHandlerCloses(t *testing.T) {
 	var comms []*host.Communicator
 	var ended sync.WaitGroup

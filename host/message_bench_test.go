@@ -27,7 +27,7 @@ func BenchmarkCollectiveInTurn(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			benchmarkEnds(b, []int{8}, func(b *testing.B, ends [2]*host.Communicator, x, y []byte) error {
 				first, root := 0, 0
-				if collective == plugin.Reduce { // who is not the root only writes
+				if collective == plugin.Reduce { // the other ranks only write
 					first = 1
 				}
 				ops := [2]host.Operation{}

@@ -70,7 +70,7 @@ func TestNcclIsMadeByTheFirstCallThatNeedsIt(t *testing.T) {
 }
 
 // The first call of a size that NCCL serves may be captured before, or be of another length on one rank: ranks that
-// disagree are told there as in any first call.
+// disagree get an error there as in any first call.
 func TestRanksThatDisagreeInTheFirstCallOverNccl(t *testing.T) {
 	withNCCL(t)
 	errs := deviceErrors(t, gpus(t, 2), both("all_reduce:64K-=nccl;*=cudaipc"), func(r *rank) error {

@@ -32,7 +32,7 @@ var cubeMesh = [8][8]int{
 func onCubeMesh(a, b int) int { return cubeMesh[a][b] }
 
 // onDevices runs ranks on the given devices of a machine, each in a process that sees all of them, and returns what the
-// ranks' transports are told of NVLink, and the errors.
+// ranks' transports are given of NVLink, and the errors.
 func onDevices(t *testing.T, m *cudatest.Management, access func(device, peer int) bool, devices []int,
 	body func(*rank) error) (nvlink []bool, errs []error) {
 	t.Helper()
@@ -49,7 +49,8 @@ func onDevices(t *testing.T, m *cudatest.Management, access func(device, peer in
 	return nvlink, errs
 }
 
-// Every set of GPUs of a mesh is told of NVLink exactly if each two of the set are joined; all ranks are told the same.
+// The transports of a set of GPUs of a mesh get NVLink exactly if each two of the set are joined, and the same on all
+// ranks.
 func TestNVLinkIsWhatEachPairHas(t *testing.T) {
 	m := cudatest.NewManagement(8, onCubeMesh)
 	for _, devices := range [][]int{{0, 1}, {0, 5}, {0, 1, 2}, {1, 4}, {0, 1, 2, 3}, {4, 5, 6, 7}, {2, 3, 6}, {7, 3},
@@ -73,7 +74,7 @@ func TestNVLinkIsWhatEachPairHas(t *testing.T) {
 	}
 }
 
-// A direction without NVLink, or of which nobody knows, seen by one rank alone, decides for all ranks.
+// A direction without NVLink, or of which nothing is known, seen by one rank alone, decides for all ranks.
 func TestOneDirectionWithoutNVLinkDecidesForAll(t *testing.T) {
 	whole := cudatest.NewManagement(3, nil)
 	for name, spoil := range map[string]func(m *cudatest.Management){

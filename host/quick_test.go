@@ -111,7 +111,7 @@ func TestRepeatedMessagesAreChecked(t *testing.T) {
 	})
 }
 
-// Repeated calls are in the flight recorder, and the peers' view of a rank goes on.
+// Repeated calls are in the flight recorder, and the peers' view of a rank is kept up to date.
 func TestRepeatedMessagesAreRecorded(t *testing.T) {
 	world(t, 2, func(c *host.Communicator) error {
 		x := make([]float32, 4)
@@ -152,7 +152,7 @@ func TestRepeatedMessagesEndWithTheCommunicator(t *testing.T) {
 			return nil
 		}
 		for {
-			// The root runs ahead for as long as it is not told.
+			// The root runs ahead until it learns of the abort.
 			if err := c.Broadcast(at(x), at(x), 2, plugin.Float32, 0, nil); err != nil {
 				return err
 			}

@@ -47,7 +47,7 @@ func TestFailedCommunicatorsLeaveTheirRecords(t *testing.T) {
 			if err := c.Barrier(nil); err != nil {
 				return err
 			}
-			if c.Rank() == 2 { // calls nothing, and hears of it all the same
+			if c.Rank() == 2 { // calls nothing, and learns of it all the same
 				for c.Err() == nil {
 					runtime.Gosched()
 				}

@@ -75,7 +75,7 @@ func TestARefusedCallIsNamedToThoseWhoWait(t *testing.T) {
 					if plugin.CodeOf(err) != plugin.InvalidArgument || c.Err() != nil {
 						return fmt.Errorf("rank 2's own error is %w", err)
 					}
-					// The program goes on for a while before it ends.
+					// The program continues for a while before it ends.
 					err = errors.Join(eventually("somebody's timeout", func() bool { return c.Err() != nil }), c.Err())
 				}
 				return err
@@ -93,7 +93,7 @@ func TestARefusedCallIsNamedToThoseWhoWait(t *testing.T) {
 	}
 }
 
-// Every way in which a call can be refused is told, in the words of the error.
+// Every way in which a call can be refused is reported, in the words of the error.
 func TestWhateverIsRefusedIsTold(t *testing.T) {
 	x := make([]float32, 64)
 	f32 := func(op host.Operation) host.Operation {
@@ -173,8 +173,7 @@ func TestWhateverIsRefusedIsTold(t *testing.T) {
 	})
 }
 
-// Whoever is refused may try again; afterwards nobody hears of it, whatever else
-// they wait for.
+// A rank whose call is refused may try again; afterwards it is not reported to others, whatever they wait for.
 func TestARefusedCallMayBeMadeAgain(t *testing.T) {
 	errs := worldErrors(t, 2, patient(time.Second, &heard{}), func(c *host.Communicator) error {
 		x := make([]float32, 4)
@@ -250,7 +249,7 @@ func TestARejectionIsToldWhenRanksDisagreeLater(t *testing.T) {
 	}
 }
 
-// What ranks wait for in a message to one of them is told as well.
+// The same is reported to ranks that wait in a message for one whose call was refused.
 func TestARefusedSendIsToldToItsReceiver(t *testing.T) {
 	t.Setenv("SHUNT_STALL_WARNING", "100ms")
 	var log heard
@@ -271,7 +270,7 @@ func TestARefusedSendIsToldToItsReceiver(t *testing.T) {
 	require.NotEmpty(t, log.lines(`refused="rank 1 refused its send: send memory is null`))
 }
 
-// On GPUs, where nobody sees an operation wait, likewise.
+// The same on GPUs, where the host does not see an operation wait.
 func TestDeviceRefusedCallIsNamedToThoseWhoWait(t *testing.T) {
 	t.Setenv("SHUNT_STALL_WARNING", "100ms")
 	var log heard

@@ -91,7 +91,7 @@ func (r *Request) end(err error) {
 }
 
 // Wait returns the operation's error once it has ended. If ctx ends first, the error wraps ctx's, with code Timeout
-// after its deadline and Aborted if it was canceled; the operation goes on.
+// after its deadline and Aborted if it was canceled; the operation continues.
 func (r *Request) Wait(ctx context.Context) error {
 	select {
 	case <-r.done:

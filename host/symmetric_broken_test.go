@@ -11,7 +11,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Two ranks that receive at different offsets are told so, and no memory outside
+// Two ranks that receive at different offsets get that error, and no memory outside
 // what was registered is touched.
 func TestABrokenPromiseIsNamedOnAllRanks(t *testing.T) {
 	for _, n := range []int{2, 4} {
@@ -49,7 +49,7 @@ func TestABrokenPromiseIsNamedOnAllRanks(t *testing.T) {
 }
 
 // broken returns the error of a call that broke the guarantee. It waits until the work
-// after the call in the stream, which goes on when the communicator is aborted, has ended
+// after the call in the stream, which continues when the communicator is aborted, has ended
 // on all ranks, and checks that all else went well.
 func (r *rank) broken(called error, ended func() error, then ...func() error) error {
 	verdict := r.verdict(called)
@@ -63,8 +63,7 @@ func (r *rank) broken(called error, ended func() error, then ...func() error) er
 	return verdict
 }
 
-// An all_reduce that is in place on one rank alone is told so, as others deliver into
-// receive memory.
+// An all_reduce that is in place on one rank alone is an error, as others deliver into receive memory.
 func TestInPlaceOnOneRankAloneIsNamed(t *testing.T) {
 	t.Setenv("SHUNT_ALGO", "all_reduce=cudaipc/ce_reduce,*")
 	const n, count = 3, 1000
@@ -186,8 +185,8 @@ func TestRegisterSymmetricFailsAlike(t *testing.T) {
 	})
 }
 
-// Memory that was freed while it was registered is not written by anybody: the
-// rank that uses it is told, and so are the others.
+// Memory that was freed while it was registered is not written by any rank: the one that uses it gets an error, and so
+// do the others.
 func TestFreedSymmetricMemoryIsNamed(t *testing.T) {
 	const n, count = 2, long
 	byCopy(t, n)

@@ -13,7 +13,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// What graphs captured goes on until they are gone, whatever is deregistered.
+// What graphs captured stays valid until they are destroyed, whatever is deregistered.
 func TestGraphsKeepSymmetricMemoryMapped(t *testing.T) {
 	const n, count = 3, 200
 	byCopy(t, n)
@@ -36,7 +36,7 @@ func TestGraphsKeepSymmetricMemoryMapped(t *testing.T) {
 		if err := errors.Join(err, r.driver.DestroyGraph(graph), r.Deregister(pointer(recv))); err != nil {
 			return err
 		}
-		// Meanwhile every rank lets go of its own export, and sees that the others have.
+		// Meanwhile every rank withdraws its own export, and sees that the others have.
 		began := time.Now()
 		err = eventually("the withdrawal", func() bool {
 			yes, err := everyone(r, b[1], b[2], time.Since(began) > 100*time.Millisecond)
@@ -198,7 +198,7 @@ func TestSymmetricMemoryInPiecesOutlivesItsNeighbours(t *testing.T) {
 	})
 }
 
-// What is let go of while an operation runs is unmapped once that has ended, though no call follows.
+// What is deregistered while an operation runs is unmapped once that has ended, though no call follows.
 func TestMemoryDeregisteredDuringAnOperationIsUnmapped(t *testing.T) {
 	const n, count = 2, 100
 	byCopy(t, n)

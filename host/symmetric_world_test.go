@@ -30,7 +30,7 @@ func copied(r *rank, f func() error) (n int64, err error) {
 		return 0, err
 	}
 	n = cudaipctest.Copied.Load() - before
-	return n, r.meet() // nobody counts the next call's
+	return n, r.meet() // no rank counts the next call's
 }
 
 // symmetric makes memory and registers it as symmetric; done undoes both.

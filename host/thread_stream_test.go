@@ -15,7 +15,7 @@ import (
 )
 
 // A call in the calling thread's own stream comes behind what that thread has put
-// there, whoever has the turn meanwhile and however impatient the caller is.
+// there, whichever caller has the turn meanwhile and however short the caller's limit is.
 func TestTheThreadsOwnStreamIsTheCallers(t *testing.T) {
 	for name, call := range map[string]func(r *rank, op *host.Operation) error{
 		"do": func(r *rank, op *host.Operation) error { return r.Do(op) },

@@ -27,7 +27,7 @@ func TestQuestionsAreAnsweredDuringACall(t *testing.T) {
 		inside := make(chan struct{})
 		var asked error
 		var others sync.WaitGroup
-		others.Go(func() { // asks until it is told of the abort
+		others.Go(func() { // asks until it gets the abort
 			seen := false
 			defer func() {
 				if !seen {
@@ -63,7 +63,7 @@ func TestQuestionsAreAnsweredDuringACall(t *testing.T) {
 				c.Abort("seen enough")
 			})
 		}
-		err := c.Recv(at(x), 1000, plugin.Float32, 1-c.Rank(), nil) // nobody sends
+		err := c.Recv(at(x), 1000, plugin.Float32, 1-c.Rank(), nil) // no rank sends
 		others.Wait()
 		return errors.Join(asked, err)
 	})

@@ -85,7 +85,7 @@ const never = 1 << 60
 
 // checkLength stops a reader whose message is not n bytes long: it waits for what
 // does not come, and leaves the piece that it awaited where it is. The host, which
-// knows both lengths, finds out why nothing goes on. Where the ends differ it is the
+// knows both lengths, finds out why the call stops. Where the ends differ it is the
 // first piece that tells, as neither has come out of step before.
 func (w *writer) checkLength(i incoming, index, n plugin.Reg) {
 	slot := w.slotOfPiece(i, index)

@@ -47,7 +47,7 @@ func racing(t testing.TB, e *Engine) *Program {
 	})
 }
 
-// Whatever the others can do before a late rank goes on, they do, and the delay is over
+// Whatever the others can do before a late rank continues, they do, and the delay is over
 // when they wait: long before its longest.
 func TestDelaysLetTheOthersGoAhead(t *testing.T) {
 	const runs = 20

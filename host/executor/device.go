@@ -57,8 +57,8 @@ type Device struct {
 	// Under the lock of the registry, see graph.go.
 	live    map[uint64]bool // tokens of graphs that are left
 	held    []held
-	freeing bool // somebody looks through held
-	again   bool // and somebody else came by meanwhile
+	freeing bool // a goroutine looks through held
+	again   bool // it must look once more
 }
 
 // deviceRegion is memory of a rank as this GPU sees it.

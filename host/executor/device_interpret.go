@@ -97,7 +97,7 @@ func (r *deviceRun) join() {
 		return
 	}
 	work := r.d.batch.Work
-	if r.forked == 0 { // nobody waits for the event that was recorded
+	if r.forked == 0 { // nothing waits for the event that was recorded
 		copy(work[r.first:], work[r.first+1:])
 		r.d.batch.Work = work[:len(work)-1]
 		return

@@ -38,7 +38,7 @@ var modules = struct {
 
 // AddImages tells the images of the endpoint whose regions are at base. They
 // are loaded when a plan first names them; the data is not copied and must not
-// change. An image that was told before is replaced for plans yet to come.
+// change. An image that was set before is replaced for plans yet to come.
 func (d *Device) AddImages(base uint32, images []plugin.Image) error {
 	if base%BaseMultiple != 0 || base >= MaxEntries {
 		return d.refuse(plugin.InvalidArgument, "the images' base is %d, which no endpoint has", base)

@@ -160,8 +160,7 @@ func works(p *plugin.Plan, kernels []string) string {
 	return ", " + strings.Join(named, ", ")
 }
 
-// Free ends the use of the program; operations that are in streams or graphs
-// go on.
+// Free ends the use of the program; operations that are in streams or graphs still run.
 func (p *DeviceProgram) Free() {
 	if p == nil || p.device == nil {
 		return

@@ -38,7 +38,7 @@ type proxy struct {
 	kernel   cuda.Function
 }
 
-// stopWait is the time that a request which is told to stop has.
+// stopWait is the time that a request has to end once it was told to stop.
 const stopWait = time.Second
 
 // engines reports whether a plan has engine steps, and refuses those that a stream cannot order.
@@ -213,7 +213,7 @@ func (d *Device) EngineFailure() (f *Failure, base uint32) {
 }
 
 // AwaitEngines waits until no engine step is in progress. The kernels of all have ended: an aborted request has
-// stopWait to let go.
+// stopWait to end.
 func (d *Device) AwaitEngines() {
 	for end := time.Now().Add(2 * stopWait); d.engineBusy() && time.Now().Before(end); {
 		time.Sleep(100 * time.Microsecond)

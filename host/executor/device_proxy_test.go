@@ -24,7 +24,7 @@ type ringed struct {
 	*gpu
 	ring *ring.Ring
 
-	held chan struct{} // closed when the test lets go
+	held chan struct{} // closed when the test releases it
 	mu   sync.Mutex
 	ran  []int64 // first arguments of the commands, in their order
 }
@@ -33,7 +33,7 @@ const (
 	opNote = iota // note the argument
 	opFail        // fail, about rank 1
 	opWait        // wait for rank 1 until the context ends
-	opHold        // note the argument when the test lets go
+	opHold        // note the argument when the test releases it
 )
 
 const ringBase = BaseMultiple
@@ -105,7 +105,7 @@ func (g *ringed) after(e cuda.Event, from, to cuda.Stream) {
 }
 
 // Rule 6: commands enter the ring in the order of streams. Replays of two graphs and eager calls between them, on two
-// streams, are all submitted while the first stream is held: whoever posted when the host submits, or counted there,
+// streams, are all submitted while the first stream is held: code that posted when the host submits, or counted there,
 // would post the eager ones first, or none of the replays'.
 func TestRule06CommandsAreInTheOrderOfStreams(t *testing.T) {
 	g := newRinged(t, 2)
@@ -237,7 +237,7 @@ func TestACommandBeginsWhenAllOfItsOrderIsThere(t *testing.T) {
 	require.Equal(t, want, g.noted())
 }
 
-// Where streams of one Device are not ordered, a command that is in progress keeps its slot: the one which comes to it
+// Where streams of one Device are not ordered, a command that is in progress keeps its slot: a later one for this slot
 // waits, and the kernel of neither takes the other's end for its own.
 func TestACommandInProgressKeepsItsSlot(t *testing.T) {
 	g := newRinged(t, 2)
@@ -265,8 +265,8 @@ func TestACommandInProgressKeepsItsSlot(t *testing.T) {
 	require.NoError(t, g.DestroyGraph(graph))
 }
 
-// Native code that starts requests gets the arguments and the caller's memory; its failure is told, one that does not
-// stop is known.
+// Native code that starts requests gets the arguments and the caller's memory; its failure is reported, and so is one
+// that does not stop.
 func TestRequestsOnAStream(t *testing.T) {
 	for _, c := range []struct {
 		name   string

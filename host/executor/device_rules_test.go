@@ -191,8 +191,7 @@ func TestRule05WhatAGraphCapturedStaysUntilItIsDestroyed(t *testing.T) {
 		"the test's own alone")
 }
 
-// Rule 8: what is left on one GPU is not freed by whoever works on another, who
-// would wait for that GPU.
+// Rule 8: what is left on one GPU is not freed by a goroutine that works on another, which would wait for that GPU.
 func TestRule08OneGPUIsNotFreedByAnother(t *testing.T) {
 	g := newGPU(t, 1)
 	s := g.stream()

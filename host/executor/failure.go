@@ -22,8 +22,8 @@ type Failure struct {
 	Track  int         // of the plan, or -1
 	Step   int         // of the plan, or -1
 	Rank   int         // that was waited for, or whose memory it was; -1: none
-	Cause  plugin.Code // Aborted: what Abort was told; else OK
-	Origin int         // Aborted: the rank that Abort was told; else -1
+	Cause  plugin.Code // Aborted: the cause given to Abort; else OK
+	Origin int         // Aborted: the rank given to Abort; else -1
 	Reason string      // one clause without a full stop
 	Said   string      // by the transport, about its command or native code; part of Reason
 	Native bool        // the transport's own code failed: a command or native code

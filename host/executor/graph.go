@@ -25,7 +25,7 @@ var registry = struct {
 	owners  map[uint64]*Device   // by token
 	uses    map[uint64]*GraphUse // by token
 	devices map[*Device]bool     // that have resources; whether closed
-	failed  []error              // of what was freed where nobody asks
+	failed  []error              // of what was freed where no caller gets the error
 }{owners: map[uint64]*Device{}, uses: map[uint64]*GraphUse{}, devices: map[*Device]bool{}}
 
 // held is something to free once the graphs captured before it are gone and
@@ -72,7 +72,7 @@ func Detached() int {
 	return n
 }
 
-// Collect frees what closed Devices had to keep and graphs have let go since.
+// Collect frees what closed Devices had to keep and graphs have released since.
 // NewDevice and Close do it too, for their own GPU. It must not be called
 // between launches that wait for each other on several GPUs: freeing can wait
 // for a GPU.
@@ -89,8 +89,8 @@ func (d *Device) Later(free func() error) error {
 	return free() // the Device's resources are gone, so nothing can run
 }
 
-// Tend frees what Later has queued and nothing uses any more. Somebody calls it every now and then: a program that lets
-// go of memory and then calls nothing would keep it.
+// Tend frees what Later has queued and nothing uses any more. It must be called every now and then: a program that
+// frees memory and then makes no call would keep it.
 func (d *Device) Tend() error {
 	registry.mu.Lock()
 	queued := len(d.held) > 0

@@ -15,7 +15,7 @@ type paused struct {
 	pinner    runtime.Pinner // C keeps the addresses of these between two crossings
 }
 
-// pause keeps what C goes on using. a is nil for a group, whose memory is C's.
+// pause keeps what C still uses. a is nil for a group, whose memory is C's.
 func (e *Engine) pause(record *C.uint64_t, a *Arguments, arrays *C.int64_t) {
 	p := &e.paused
 	p.group, p.record, p.arguments = a == nil, record, a

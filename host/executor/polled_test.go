@@ -64,8 +64,7 @@ func TestFailureOfARequestHasItsCodeWordsAndRank(t *testing.T) {
 	}
 }
 
-// A run that is over tells its requests to stop, and the memory is nobody's when it
-// returns, unless it says so.
+// A run that is over tells its requests to stop, and none of them uses the memory when it returns, unless it says so.
 func TestRunThatFailsStopsItsRequests(t *testing.T) {
 	for _, how := range []string{"deadline", "abort", "deaf"} {
 		t.Run(how, func(t *testing.T) {

@@ -42,7 +42,7 @@ const (
 	quickCopy          // n bytes of from to word
 	quickSignal        // word = value, and wake
 	quickStore         // word = value
-	quickSkip          // go on at step to where value is zero, or is not
+	quickSkip          // continue at step to where value is zero, or is not
 )
 
 type quickStep struct {

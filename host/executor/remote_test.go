@@ -46,8 +46,8 @@ func posting(t testing.TB, e *Engine, world int, body func(b *plugin.Builder)) *
 	return p
 }
 
-// The plugin gets the operation and every argument, works on what the plan has copied,
-// and the plan goes on when it is done, again and again.
+// The plugin gets the operation and every argument, works on what the plan has copied, and the plan continues when it
+// is done, again and again.
 func TestRemoteHandsOverAndBack(t *testing.T) {
 	var mu sync.Mutex // the race detector does not see what C orders
 	var r *ring.Ring
@@ -160,8 +160,8 @@ func TestACommandsErrorIsTheRuns(t *testing.T) {
 	}
 }
 
-// Whoever waits for a command that does not end gets away at the deadline and at an
-// abort, and is told which rank the command waits for.
+// A wait for a command that does not end returns at the deadline and at an abort, and its error names the rank that the
+// command waits for.
 func TestACommandThatDoesNotEnd(t *testing.T) {
 	e, r := ringWorld(t, 2, func(ctx context.Context, c *ring.Command) error {
 		c.WaitsFor(1)

@@ -71,7 +71,7 @@ func TestAReportSaysWhatThePageDoes(t *testing.T) {
 	a.SetReport(1, before)
 }
 
-// Whoever reads while reports come sees one of them.
+// A reader that reads while reports come sees one of them.
 func TestReportsAreReadWhole(t *testing.T) {
 	a, b := abroad(t)
 	var reports [][]byte

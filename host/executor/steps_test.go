@@ -312,7 +312,7 @@ func TestBarrierKeepsRanksTogether(t *testing.T) {
 		const rounds = 300
 		w := newWorld(t, n, 8192)
 		w.run(func(rank int, e *Engine) error {
-			// Each round: write the round at 128, barrier, read everybody's.
+			// Each round: write the round at 128, barrier, read those of all ranks.
 			p := load(t, e, plugin.Int32, plugin.OpSum, func(b *plugin.Builder) {
 				b.Track(func() {
 					round := b.Slot(plugin.SlotOffset)

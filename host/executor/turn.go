@@ -13,8 +13,8 @@ import "runtime"
 // of 15. What follows keeps it asleep in loops, and a second processor, which
 // package processors gives to libshunt and the command, in calls into C.
 
-// ended returns the error of a run. Now and then it gives Go's scheduler a turn, so
-// that the goroutine never holds its processor for as long as the monitor minds.
+// ended returns the error of a run. Now and then it gives Go's scheduler a turn, so that the goroutine never holds its
+// processor long enough for the monitor to preempt it.
 func (e *Engine) ended(reason C.uint32_t) error {
 	switch reason {
 	case C.SX_FINE:

@@ -20,8 +20,8 @@ import (
 // rank waits for a call of another.
 //
 // But making calls the driver, which may keep a thread waiting while another one of the process frees memory: that
-// waits for kernels, and they for other ranks. So only ranks that take part in an operation are asked, and who has made
-// memory gives it away without the driver: a rank that is ahead of others holds none of them up.
+// waits for kernels, and they for other ranks. So only ranks that take part in an operation are asked, and a rank that
+// has made memory gives it away without the driver: a rank that is ahead of others holds none of them up.
 type Deferred struct {
 	DeferredConfig
 	parts []part
@@ -94,7 +94,7 @@ func (f *Deferred) End() {
 	}
 }
 
-// Close lets go of the memory, once no operation can be running any more. It lives on in the mappings of region 0,
+// Close releases the memory, once no operation can be running any more. It lives on in the mappings of region 0,
 // which are closed afterwards.
 func (f *Deferred) Close() error {
 	if f == nil {
@@ -206,7 +206,7 @@ func (f *Deferred) give(i int) (fd int, err error) {
 	if err := f.makeLocked(i); err != nil {
 		return -1, err
 	}
-	if o.owed == 0 { // somebody asks again
+	if o.owed == 0 { // a peer asks again
 		return f.Driver.ExportMemory(f.Context, o.memory.Handle)
 	}
 	fd = o.fd

@@ -99,7 +99,7 @@ func TestDeferredMemoryIsGivenWithoutTheDriver(t *testing.T) {
 		}
 		require.True(t, d.driver.Pending("ExportMemory"))
 	}
-	// Whoever asks once more gets a new descriptor.
+	// A rank that asks once more gets a new descriptor.
 	_, err := s[0].Fetch(t.Context(), 1, ranks[1].tag(0), 1)
 	require.ErrorIs(t, err, plugin.OutOfMemory)
 	fds, err := s[0].Fetch(t.Context(), 1, ranks[1].tag(0), 1)
@@ -113,7 +113,7 @@ func TestDeferredMemoryIsGivenWithoutTheDriver(t *testing.T) {
 	leaveNothing(t, before, s)
 }
 
-// Descriptors that nobody has asked for go with the memory.
+// Descriptors that no rank has asked for are closed with the memory.
 func TestDeferredMemoryThatNobodyAskedFor(t *testing.T) {
 	s := shares(t, 3)
 	before := openFiles(t)
@@ -126,8 +126,8 @@ func TestDeferredMemoryThatNobodyAskedFor(t *testing.T) {
 	leaveNothing(t, before, s)
 }
 
-// What a rank had not made when it closed is nobody's any more, and what it had made is given until its operations have
-// ended. The memory of the others is theirs, whoever has closed.
+// What a rank had not made when it closed is not made any more, and what it had made is given until its operations have
+// ended. The memory of the others stays, whichever rank has closed.
 func TestDeferredMemoryWithoutARankThatHasClosed(t *testing.T) {
 	for _, made := range []bool{false, true} {
 		sessions := join(t, 3)

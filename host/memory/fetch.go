@@ -286,7 +286,7 @@ func (s *Share) fetch(ctx context.Context, rank int, tag string, wanted int) ([]
 	for {
 		began := time.Now()
 		fds, err := s.fetchOnce(ctx, rank, tag, wanted)
-		// Who was stopped meanwhile was dropped by a server that lives.
+		// The server, which lives, drops a rank that was stopped meanwhile.
 		if plugin.CodeOf(err) != plugin.PeerDied || ctx.Err() != nil || time.Since(began) < serveTime {
 			return fds, err
 		}

@@ -267,7 +267,7 @@ func TestMapHandleRefusals(t *testing.T) {
 	}
 }
 
-// A file that its owner cuts short under a mapping kills whoever touches it. So what
+// A file that its owner cuts short under a mapping kills the process that touches it. So what
 // can be cut short is refused, and what is mapped cannot be.
 func TestNothingThatCanShrinkIsMapped(t *testing.T) {
 	memfd := func(flags, seals int) func() (int, error) {

@@ -13,7 +13,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// What a rank makes when it is asked for it is made for each request, and its failure is named to whoever asked.
+// What a rank makes when it is asked for it is made for each request, and the rank that asked gets its failure.
 func TestOnDemand(t *testing.T) {
 	s := shares(t, 2)
 	before := openFiles(t)

@@ -170,8 +170,7 @@ func (s *Share) Exchange(ctx context.Context, tag string, mine []plugin.Region) 
 	if err != nil {
 		return nil, err
 	}
-	// Every rank looks at the same bytes in the same order, so all see the same
-	// first error and none goes on alone.
+	// Every rank looks at the same bytes in the same order, so all see the same first error and none continues alone.
 	announced := make([]announcement, len(published))
 	for rank, b := range published {
 		a, err := decodeAnnouncement(b)

@@ -180,7 +180,7 @@ func TestRule10NothingToShareStillTakesPart(t *testing.T) {
 	mine := [][]plugin.Region{nil, ownRegions(t, 1, 3), nil}
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
 	defer cancel()
-	// Rank 1 is the only one that finds a fault, after the gather; everybody hears of it.
+	// Rank 1 is the only one that finds a fault, after the gather; all ranks return it.
 	good := mine[1][0].Handle.FD
 	for _, fault := range []bool{false, true, false} {
 		all[1].beforeFetch = nil
@@ -358,8 +358,8 @@ func TestTooManyOpenFilesIsNamed(t *testing.T) {
 	}))
 }
 
-// A rank that is stopped between connecting and asking, as by SIGSTOP, finds its connection closed when it goes on: the
-// peer's server waits for nobody that long. It asks again, as the peer lives.
+// A rank that is stopped between connecting and asking, as by SIGSTOP, finds its connection closed when it continues:
+// the peer's server waits for no rank that long. It asks again, as the peer lives.
 func TestWhoAsksTooLateAsksAgain(t *testing.T) {
 	all := shares(t, 2)
 	mine := [][]plugin.Region{ownRegions(t, 0, 1), ownRegions(t, 1, 2)}
@@ -391,7 +391,7 @@ func TestWhoAsksTooLateAsksAgain(t *testing.T) {
 	}
 }
 
-// What no peer maps is not exchanged, whoever says so.
+// What no peer maps is not exchanged, whichever rank says so.
 func TestLocalRegionsAreNotShared(t *testing.T) {
 	mine := ownRegions(t, 0, 1)
 	mine[0].Role = plugin.RegionRoleLocal

@@ -42,8 +42,8 @@ func (h *Head) FileName() string {
 	return fmt.Sprintf("%s.%d%s", name, h.Rank, Extension)
 }
 
-// WriteFile writes the report into a directory, which is made if need be. Who reads
-// there sees the whole file or none. An older one of that name is replaced.
+// WriteFile writes the report into a directory, which is made if need be. A reader sees the whole file or none. An
+// older one of that name is replaced.
 func (r Report) WriteFile(dir string) error {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return plugin.Errorf(plugin.System, "%w", err)

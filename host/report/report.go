@@ -43,7 +43,7 @@ const (
 // WriteJSON writes the report as one JSON object.
 func (r Report) WriteJSON(w io.Writer) error { return json.NewEncoder(w).Encode(r) }
 
-// Bounds of what is believed of a report.
+// Bounds of what is accepted in a report.
 const (
 	MaxReport = 64 << 20 // bytes; some 300,000 operations
 	maxLabel  = 4096

@@ -125,7 +125,7 @@ func FuzzReadHead(f *testing.F) {
 			return
 		}
 		require.Equal(t, filepath.Base(h.FileName()), h.FileName())
-		var again bytes.Buffer // what is believed survives being written
+		var again bytes.Buffer // what is accepted survives being written
 		require.NoError(t, Report{Head: h}.WriteJSON(&again))
 		back, err := ReadHead(&again)
 		require.NoError(t, err)

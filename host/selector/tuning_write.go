@@ -26,11 +26,10 @@ func (t *Tuning) WriteFile(path string) error {
 // outclassed is the cost of an algorithm whose measurement was given up, in times of the slowest measured one.
 const outclassed = 8
 
-// GivenUp continues the points of an algorithm that was too slow to be measured
-// further, so that from its last measured size on it never costs less than the
-// others, whose points go on. By itself its curve would go on as it ended, and
-// one that ended level would win in the end. Points are ascending; others must
-// have been measured at its last size too, and hold no points that GivenUp added.
+// GivenUp continues the points of an algorithm that was too slow to be measured further, so that from its last measured
+// size on it never costs less than the others, whose points continue. By itself its curve would continue as it ended,
+// and one that ended level would win in the end. Points are ascending; others must have been measured at its last size
+// too, and hold no points that GivenUp added.
 func GivenUp(points []Point, others [][]Point) []Point {
 	if len(points) == 0 {
 		return points

@@ -274,7 +274,7 @@ func TestWithoutDrivers(t *testing.T) {
 	require.Equal(t, topology.Path{PCIe: topology.SYS, Access: topology.AccessYes}, m.GPUPaths[0][7])
 }
 
-// Every Scan is read back as it was written, and what nobody would write is named.
+// Every Scan is read back as it was written, and the error of what cannot be a Scan names it.
 func TestParse(t *testing.T) {
 	for _, box := range []*topologytest.Box{topologytest.DGXB200(), topologytest.PCIe(4), topologytest.PCIe(0)} {
 		m := topology.Scan(box.Sources())

@@ -14,7 +14,7 @@ import (
 // MaxMachine is the most bytes that Parse reads.
 const MaxMachine = 16 << 20
 
-// limits of a Machine that somebody sent.
+// limits of a Machine that another process sent.
 const (
 	maxMachineGPUs = 256
 	maxMachineNICs = 1024

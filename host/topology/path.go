@@ -44,7 +44,7 @@ type Path struct {
 	NVLinks int      `json:"nvlinks"` // that carry traffic between the two; 0: none, or it is not known
 	PCIe    Distance `json:"pcie"`
 	Access  Access   `json:"access"`        // to each other's memory
-	Why     string   `json:"why,omitempty"` // why there is no access, or nobody knows
+	Why     string   `json:"why,omitempty"` // why there is no access, or that nothing is known
 }
 
 // Kind returns the path as nvidia-smi topo names it: NV and the number of links, or the distance.

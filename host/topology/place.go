@@ -1,9 +1,8 @@
 // Package topology describes where the ranks of a communicator run: on which host, in
 // which process, on which NUMA nodes and CPUs, beside which GPUs.
 //
-// It examines this process (Local), converts the result for other ranks (Encode,
-// Decode) and compares the places of all of them (Topology). It starts nothing,
-// measures nothing and communicates with no one.
+// It examines this process (Local), converts the result for other ranks (Encode, Decode) and compares the places of all
+// of them (Topology). It starts nothing, measures nothing and does not communicate.
 package topology
 
 import (

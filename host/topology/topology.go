@@ -9,7 +9,7 @@ import (
 // Topology is the places of all ranks of a communicator.
 type Topology struct {
 	Places []Place  `json:"places"`          // by rank
-	Paths  [][]Path `json:"paths,omitempty"` // between the GPUs of each two ranks; nil: nobody looked
+	Paths  [][]Path `json:"paths,omitempty"` // between the GPUs of each two ranks; nil: not examined
 }
 
 // New returns the topology of the given places; the place at index r is rank r's.

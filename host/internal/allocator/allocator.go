@@ -97,7 +97,7 @@ func (l *Set) New(home Home, driver cuda.Driver, ordinal int, o Options) (*Alloc
 	return a, nil
 }
 
-// End makes the allocators go on without their communicator, which is about to be closed.
+// End detaches the allocators, which can still be used, from their communicator, which is about to be closed.
 func (l *Set) End() {
 	l.mu.Lock()
 	l.closed = true
@@ -243,7 +243,7 @@ func (a *Allocator) deregister(s *pool.Segment) error {
 	if err != nil {
 		return nil // likewise
 	}
-	defer release() // also where it has failed: nobody runs anything any more
+	defer release() // also where it has failed: nothing runs any more
 	_, err = a.home.Symmetric.Deregister(a.home.Buffers, s.Address)
 	return err
 }

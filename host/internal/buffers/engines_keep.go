@@ -35,7 +35,7 @@ func (t *Engines) Keep(ctx context.Context) {
 	}
 }
 
-// look goes on with the registrations from number next on, over all engines, and returns where it has stopped.
+// look checks the registrations from number next on, over all engines, and returns the number at which it has stopped.
 func (t *Engines) look(next int) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -185,7 +185,7 @@ func (t *Engines) registerHost(e *engine, at cuda.Ptr, have *own) {
 // endHost ends the registrations of host memory. t.mu is held.
 func (t *Engines) endHost(o *own) {
 	for e, key := range o.keys {
-		_ = t.deregister(e, key) // it has told
+		_ = t.deregister(e, key) // which logs its error
 	}
 	clear(o.keys)
 }

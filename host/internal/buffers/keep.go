@@ -96,9 +96,8 @@ const (
 	fetchTime    = time.Minute
 )
 
-// audit withdraws what the user has freed, which peers' mappings keep alive. It
-// goes on where it has stopped the last time. The lock is not held while the driver
-// is asked, which may take a while: calls wait for it.
+// audit withdraws what the user has freed, which peers' mappings keep alive. It continues where it stopped the last
+// time. The lock is not held while the driver is asked, which may take a while: calls wait for it.
 func (t *Registry) audit() {
 	if t.count.Load() == 0 {
 		return
@@ -198,7 +197,7 @@ func (t *Registry) tellKernels() {
 	}
 }
 
-// followPeer maps what a peer exports and lets go of what it has withdrawn.
+// followPeer maps what a peer exports and unmaps what it has withdrawn.
 // With again, what could not be mapped is tried again at once.
 func (t *Registry) followPeer(ctx context.Context, rank int, again bool) {
 	mine := t.pages[t.Rank]
@@ -241,7 +240,7 @@ func (t *Registry) followPeer(ctx context.Context, rank int, again bool) {
 		mapping, address, err := t.open(ctx, rank, i, s)
 		if err == nil {
 			if err = t.copies.Put(place, binary.LittleEndian.AppendUint64(nil, uint64(address))); err != nil {
-				err = errors.Join(err, mapping.Close()) // the exporter is not told of it, so no kernel uses it
+				err = errors.Join(err, mapping.Close()) // the exporter does not see it as mapped, so no kernel uses it
 			}
 		}
 		if err != nil {

@@ -9,7 +9,7 @@ import (
 )
 
 // Ranks of a host tell each other which of their users' buffers can be mapped in
-// a page of shared host memory: no message, no agreement, and nobody waits. Each
+// a page of shared host memory: no message, no agreement, and no waiting. Each
 // rank writes its own page alone and reads the others', where anything may stand.
 //
 // A page holds an entry for each place in the directory, then, for each rank,

@@ -20,8 +20,8 @@ import (
 
 // Registry keeps the table by which kernels find out whether peers can reach a caller's buffer directly. A buffer
 // enters it by Register, or by itself after a kernel has missed it: this rank exports the allocation that it lies in,
-// each peer maps it as it sees it in this rank's page, and once all have, kernels are told. Until then, and where an
-// export is impossible, calls are staged.
+// each peer maps it when it sees it in this rank's page, and once all have, it is entered in the kernels' table. Until
+// then, and where an export is impossible, calls are staged.
 //
 // Memory by handle is exported by a call that was given it, on the call's own thread (missed.go): at any other time its
 // owner may be unmapping it, which the driver does not survive.
@@ -70,7 +70,7 @@ type export struct {
 	pieces     []cuda.Ptr // where it begins, or where each of its handles is mapped, in order,
 	ids        []uint64   // and the driver's buffer ids there: other memory has others
 	shared     bool       // peers may still have to fetch the descriptors
-	window     bool       // a window's, which nobody frees unseen
+	window     bool       // a window's, which is not freed without the registry
 	generation uint64
 	known      uint64     // ranks that have mapped it
 	explicit   []cuda.Ptr // where the user's registrations begin

@@ -49,7 +49,7 @@ func TestWindowsOfFasterPeersAreMappedLater(t *testing.T) {
 	require.Zero(t, address())
 }
 
-// What a peer exports is unmapped again where kernels cannot be told of it.
+// What a peer exports is unmapped again where it cannot be entered in the kernels' table.
 func TestNothingStaysMappedThatKernelsCannotBeToldOf(t *testing.T) {
 	registry, peer := aRegistry(t), cudatest.New(cudatest.Options{})
 	t.Cleanup(peer.Close)

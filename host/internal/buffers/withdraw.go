@@ -42,7 +42,7 @@ const departGrace = 5 * time.Millisecond
 
 // depart ends withdrawals when no kernel uses what was withdrawn: peers may unmap, and
 // the places are free. It learns that from what kernels count, not from anything in a
-// stream: nobody may be calling, and replays run no code of the host.
+// stream: there may be no calls, and replays run no code of the host.
 //
 // A kernel that has found an export is among those that had begun when it was
 // withdrawn, and is over when as many have ended, with their peers' part in it. Where

@@ -104,8 +104,8 @@ func TestWithdrawnExportsStayWhileKernelsUseThem(t *testing.T) {
 	}
 }
 
-// A window goes although what was at its address before is still on its way out: its entry would be taken for whatever
-// comes to that address next.
+// A window goes although what was at its address before is still on its way out: its entry would be taken for the
+// memory that gets that address next.
 func TestAWindowGoesBehindWhatWasThereBefore(t *testing.T) {
 	d := aRegistry(t)
 	before := d.export(t)

@@ -6,8 +6,8 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// ToSelf returns the sends of a group from a rank to itself and the receives that belong to them, in order. Nobody else
-// looks at them, so their numbers and lengths are compared here.
+// ToSelf returns the sends of a group from a rank to itself and the receives that belong to them, in order. No peer
+// checks them, so their numbers and lengths are compared here.
 func ToSelf(rank int, calls []Call) (sends, recvs []*Call, err error) {
 	for i := range calls {
 		switch c := &calls[i]; {
@@ -32,11 +32,10 @@ func ToSelf(rank int, calls []Call) (sends, recvs []*Call, err error) {
 	return sends, recvs, errors.Join(errs...)
 }
 
-// Rounds turns the sends and receives of a group into rounds: the k-th message of
-// each ordered pair of ranks belongs to round k, on both ends. A round is one
-// all_to_all_v, whose displacements are addresses: each message has memory of
-// its own. Messages of one pair thus stay in order, and within a round nobody
-// waits for anybody's turn. It is reused from group to group.
+// Rounds turns the sends and receives of a group into rounds: the k-th message of each ordered pair of ranks belongs to
+// round k, on both ends. A round is one all_to_all_v, whose displacements are addresses: each message has memory of its
+// own. Messages of one pair thus stay in order, and within a round no rank waits for another's turn. It is reused from
+// group to group.
 type Rounds struct {
 	world  int
 	rounds [][]int64 // counts and displacements, of sends and of receives

@@ -26,8 +26,8 @@ func (s *Sequence) Next(call *Call, world int) {
 	}
 }
 
-// TakeBack takes the number back from the latest collective, which has not begun after all, so that this rank goes on
-// counting as the others do.
+// TakeBack takes the number back from the latest collective, which has not begun after all, so that this rank counts as
+// the others do.
 func (s *Sequence) TakeBack() {
 	s.Collectives--
 	s.Hash = s.previous

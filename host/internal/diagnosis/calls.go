@@ -7,7 +7,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Ranks that call different collectives in the same place are always told. Every collective is hashed together with all
+// Different collectives in the same place are always reported. Every collective is hashed together with all
 // before it, which gives its mark (executor.Mark). Marks travel behind the semaphores that the ranks wait for anyway,
 // so a rank that meets the signal of another call stops before it has touched what that call put there. And each rank
 // keeps its latest calls where its peers can look: a rank that waits for long does, the watchdog does every quarter of

@@ -42,7 +42,7 @@ func (f *Failure) While(ctx context.Context) (context.Context, context.CancelFun
 	return ctx, func() { cancel(nil) }
 }
 
-// Told is called once after Set, when the other ranks have been told.
+// Told is called once after Set, when the other ranks have been sent the reason.
 func (f *Failure) Told() { close(f.told) }
 
 // Wait is called between a failure and the error that the program gets: one that ends as soon as it has it would else

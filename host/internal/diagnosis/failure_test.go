@@ -10,7 +10,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// A program that ends as soon as it has an error, or closes, has told the others of it.
+// A program that ends as soon as it has an error, or closes, has sent the error to the others by then.
 func TestAFailureIsToldBeforeTheProgramGetsIt(t *testing.T) {
 	for name, end := range map[string]func(f *Failure){"error": (*Failure).Wait, "close": (*Failure).Close} {
 		t.Run(name, func(t *testing.T) {
@@ -39,7 +39,7 @@ func TestAFailureThatCannotBeToldEndsAllTheSame(t *testing.T) {
 	defer func() { FilingDelay, ClosingDelay = before, closing }()
 	var f Failure
 	f.SetUp("")
-	f.Close() // nothing has failed: nobody is waited for
+	f.Close() // nothing has failed: returns at once
 	f.Set(&plugin.Error{Code: plugin.Aborted, Message: "enough"})
 	f.Wait()
 	f.Close()

@@ -15,7 +15,7 @@ func (o *Observer) Fault(kind plugin.Fault, peer int, compared func() (own, thei
 		return &plugin.Error{Code: plugin.Aborted, Rank: o.Rank,
 			Message: fmt.Sprintf("a kernel of rank %d was aborted", o.Rank)}
 	case plugin.FaultAsymmetric:
-		if reason := o.Conflict(); reason != nil { // a peer whose memory is not symmetric has told other things
+		if reason := o.Conflict(); reason != nil { // a peer whose memory is not symmetric has reported other arguments
 			return reason
 		}
 		own, theirs := compared()

@@ -11,11 +11,11 @@ import (
 )
 
 // A communicator that fails leaves behind what this rank ran last, as a file in SHUNT_RECORDS_DIR. A goroutine of its
-// own writes it, once all ranks have been told of the failure: a disk delays no other rank. Here it delays the error of
-// calls by FilingDelay at most, and Close by ClosingDelay, so that a program which ends as soon as it has either has
-// its file, unless the disk is slower than that.
+// own writes it, once all ranks have been notified of the failure: a disk delays no other rank. Here it delays the
+// error of calls by FilingDelay at most, and Close by ClosingDelay, so that a program which ends as soon as it has
+// either has its file, unless the disk is slower than that.
 
-// How long calls and Close wait until the other ranks are told, and for the file. Tests change them.
+// How long calls and Close wait until the other ranks are notified, and for the file. Tests change them.
 var (
 	FilingDelay  = 250 * time.Millisecond
 	ClosingDelay = 2 * time.Second

@@ -63,10 +63,9 @@ func (s State) Collectives() uint64 {
 	return s.Seq
 }
 
-// PassedBy says that a waited-for rank has gone on to a later collective than
-// the one it is waited for in, or "" if it has not. Whoever ends a collective
-// has sent all that others wait for, so the two called different ones. What the
-// rank sent last may still be on its way: only a second look is proof.
+// PassedBy says that a rank is in a later collective than the one in which others wait for it, or returns "" if it is
+// not. A rank that ends a collective has sent all that others wait for, so the two called different ones. What the rank
+// sent last may still be on its way: only a second look is proof.
 func PassedBy(rank int, mine State, peer int, theirs State) string {
 	if !mine.Valid || !theirs.Valid || mine.Collective.PointToPoint() || theirs.Collective == Closed ||
 		int64(theirs.Seq-mine.Seq) <= 0 {

@@ -206,7 +206,7 @@ func (s *Set) closeShare() (err error) {
 	return err
 }
 
-// Close lets go of everything, the GPU included, after the last operation and the last window. Endpoints whose code or
+// Close releases everything, the GPU included, after the last operation and the last window. Endpoints whose code or
 // memory GPUs use go when nothing of theirs runs any more, and so does what the host's copies use: destroying it before
 // may wait for kernels, and they for what a peer calls next.
 func (s *Set) Close() error {

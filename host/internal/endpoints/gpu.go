@@ -142,7 +142,7 @@ func (s *Set) DeviceBytes() (total int64) {
 	return total
 }
 
-// deviceMapping goes once no operation and no graph can use it any more.
+// deviceMapping is unmapped once no operation and no graph can use it any more.
 type deviceMapping struct {
 	*memory.DeviceMapping
 	exec *executor.Device

@@ -8,8 +8,8 @@ import (
 )
 
 // Ranks of one host read each other's control pages. To those of other hosts a rank tells what its page says, over the
-// rendezvous, when its calls have come to rest: it waits, computes, or is idle. So whoever waits learns what the others
-// have called, and contradictions are found, while a program that makes progress sends nothing.
+// rendezvous, when its call has stayed the same for a while: it waits, computes, or is idle. So a rank that waits
+// learns what the others have called, and contradictions are found, while a program that makes progress sends nothing.
 
 // rest is how long a rank's calls have not changed when it tells of them.
 const rest = 500 * time.Millisecond
@@ -23,14 +23,14 @@ func pauseOf(world int) time.Duration {
 }
 
 // NewsTakes returns within which time ranks on other hosts know of a call, where all call Tell that often: the look
-// that sees it first, the pause, the look that tells of it, and theirs that hears of it. One more is for looks that
-// come late.
+// that sees it first, the pause, the look that sends it, and the peers' look that receives it. One more is for looks
+// that come late.
 func NewsTakes(world int, lookout time.Duration) time.Duration { return pauseOf(world) + 4*lookout }
 
 // telling remembers what a rank has told its peers on other hosts.
 type telling struct {
-	report, told []byte    // of the last look; what was told last
-	since, at    time.Time // when report was seen first; when told was
+	report, told []byte    // of the last look; what was sent last
+	since, at    time.Time // when report was seen first; when told was sent
 }
 
 // due reports whether a rank tells its peers of a report now. It is nil once the executor is closed.
@@ -48,8 +48,8 @@ func (t *telling) due(report []byte, now time.Time, pause time.Duration) bool {
 	return true
 }
 
-// Tell hears what ranks on other hosts have called, and tells them of this rank's calls if these have come to rest. It
-// is the goroutine's that looks at stalls.
+// Tell receives what ranks on other hosts have called, and sends them this rank's calls if these have stayed the same
+// for a while. It is the goroutine's that looks at stalls.
 func (s *Set) Tell() {
 	if !s.abroad.Load() {
 		return

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A rank tells of calls that have come to rest, once, and not again within the pause.
+// A rank sends calls that have stayed the same for a while once, and not again within the pause.
 func TestRanksTellOfCallsThatRest(t *testing.T) {
 	const pause = 3 * rest
 	var told telling

@@ -53,7 +53,7 @@ func (s *Set) watchGPU(ctx context.Context) {
 }
 
 // Look finds faults that the GPU's kernels have reported, and ranks that contradict each other. It runs every now and
-// then, and wherever somebody is about to rely on a result. It calls no driver.
+// then, and before a caller relies on a result. It calls no driver.
 func (s *Set) Look() {
 	kind, peer, _ := s.GPU.Exec.Fault()
 	switch {
@@ -72,7 +72,7 @@ func (s *Set) lookAtEngine() {
 		s.Fail(&plugin.Error{Code: plugin.Timeout, Rank: s.Rank, Message: fmt.Sprintf("the proxy of engine steps on rank %d has not answered a kernel for %v: native code of a transport blocks in start or poll", s.Rank, s.Timeout)}, true)
 		return
 	}
-	// Who ends a peer knows better why than who has lost its connection.
+	// The end of a peer is reported elsewhere with a better reason than a lost connection has: wait for that.
 	for end := time.Now().Add(time.Second); f.Code == plugin.PeerDied && time.Now().Before(end); {
 		if s.Failure.Reason() != nil {
 			return
@@ -147,8 +147,8 @@ func (s *Set) Halt() error {
 	return s.outlive()
 }
 
-// outlive has what still runs when the communicator is closed looked at once it has ended: nobody else would say that
-// it has failed. What is known by the end of Close, that returns; what comes later is logged.
+// outlive has what still runs when the communicator is closed looked at once it has ended: nothing else would report
+// its failure. What is known by the end of Close, that returns; what comes later is logged.
 func (s *Set) outlive() error {
 	var failed atomic.Pointer[plugin.Error]
 	o, exec := s.Observer, s.GPU.Exec

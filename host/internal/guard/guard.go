@@ -1,7 +1,6 @@
-// Package guard bounds the calls of transports that run in this process. Nobody can
-// interrupt a C function or a goroutine, so each call has a goroutine of its own: when
-// it does not return in time the caller gets an error that names the transport and the
-// call, and the thread is lost until the call returns.
+// Package guard bounds the calls of transports that run in this process. A C function or a goroutine cannot be
+// interrupted, so each call has a goroutine of its own: when it does not return in time the caller gets an error that
+// names the transport and the call, and the thread is lost until the call returns.
 //
 // A process plugin needs none of this: its carrier bounds every call and kills a
 // plugin that does not respond.
@@ -311,7 +310,7 @@ type pending struct {
 	what     string
 	begun    time.Time
 	returned bool
-	lost     bool // nobody waits for it any more
+	lost     bool // its caller has stopped waiting
 }
 
 // whenFree calls f once no call is lost any more.
@@ -339,8 +338,8 @@ func (g *gate) busy(what string) error {
 		"%s: %s is impossible: %s has not returned for %s", g.who, what, l.what, seconds(time.Since(l.begun)))}
 }
 
-// call calls f and waits for it until ctx ends and a little longer. late gets the
-// result of a call that nobody waits for any more.
+// call calls f and waits for it until ctx ends and a little longer. late gets the result of a call whose caller has
+// stopped waiting.
 func call[T any](ctx context.Context, g *gate, what string, f func() (T, error), late func(T, error)) (T, error) {
 	var zero T
 	if err := g.busy(what); err != nil {

@@ -134,7 +134,7 @@ func TestEveryCallReturnsInTime(t *testing.T) {
 				"transport stuck (builtin:stuck) did not return from "+phase) {
 				t.Errorf("%v: %v", plugin.CodeOf(err), err)
 			}
-			// Another communicator is told at once where the transport's own functions are stuck.
+			// Calls of another communicator fail at once where the transport's own functions are stuck.
 			if phase == "supports" || phase == "open" {
 				begin = time.Now()
 				if err := calls(t.Context(), guarded); plugin.CodeOf(err) != plugin.Timeout ||
@@ -168,7 +168,7 @@ func TestEveryCallReturnsInTime(t *testing.T) {
 	}
 }
 
-// A check that is late holds nobody up, and its reply is not lost: the machine may be busy. One that does not come at
+// A check that is late delays no caller, and its reply is not lost: the machine may be busy. One that does not come at
 // all is an error, once, and keeps the endpoint.
 func TestLateChecks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

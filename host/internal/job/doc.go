@@ -3,7 +3,7 @@
 // ranks and plugins.
 //
 // What lives here: joining and ending a job, reading its options, loading its transports and starting them again,
-// asking the ranks of a communicator that is being made, and who hears of a failure. What may not: operations, plans,
-// users' memory, and what a communicator does when it fails. It knows communicators as Members, and does not import
-// package host.
+// asking the ranks of a communicator that is being made, and which communicators are notified of a failure. What may
+// not: operations, plans, users' memory, and what a communicator does when it fails. It knows communicators as Members,
+// and does not import package host.
 package job

@@ -46,7 +46,7 @@ type Job struct {
 	loaded   []*carrier.Loaded
 	mu       sync.Mutex
 	members  map[*Member]bool // those that hold the job; true: it watches them
-	over     bool             // the last of them has let go
+	over     bool             // the last of them was released
 	watchers sync.WaitGroup
 }
 
@@ -81,7 +81,7 @@ func New(c Config) (*Job, error) {
 
 // Join meets the other ranks and loads the transports. It is collective. A failure on one rank is every rank's error.
 func (j *Job) Join(ctx context.Context) (err error) {
-	var refused error // every rank is told below
+	var refused error // agreed on below
 	j.Table, refused = j.newTable(j.Options, j.meeting.Rank)
 	transports, named := j.specs(j.Options)
 	j.Optional = !named
@@ -159,8 +159,8 @@ func (j *Job) Revive(ctx context.Context) ([]*carrier.Loaded, error) {
 // Hold keeps the job alive until m's release.
 func (j *Job) Hold(m *Member) { j.set(m, false) }
 
-// Release lets go of the job; the last member's ends it. A member that came too late, as a communicator which is begun
-// in one thread while another closes the last one, does not end it again.
+// Release gives up one use of the job; the last member's ends it. A member that came too late, as a communicator which
+// is begun in one thread while another closes the last one, does not end it again.
 func (j *Job) Release(m *Member) error {
 	j.mu.Lock()
 	delete(j.members, m)

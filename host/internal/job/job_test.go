@@ -53,7 +53,7 @@ func joined(t *testing.T, world int) []*Job {
 	return jobs
 }
 
-// watched is a communicator of the given ranks, and what it is told.
+// watched is a communicator of the given ranks, and the failures that it gets.
 type watched struct {
 	Member
 	failed chan *plugin.Error
@@ -170,7 +170,7 @@ func TestLastReleaseEndsTheJob(t *testing.T) {
 func TestMemberThatComesTooLateEndsNothing(t *testing.T) {
 	driver := cudatest.New(cudatest.Options{Devices: 1})
 	defer driver.Close()
-	_, err := driver.Retain(0) // by somebody else
+	_, err := driver.Retain(0) // by another user of the context
 	require.NoError(t, err)
 	j, err := New(Config{World: 1, Transports: []string{"shm"}, Memory: plugin.MemoryKindCuda, Driver: driver,
 		Logger: slog.New(slog.DiscardHandler)})

@@ -12,8 +12,8 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Lookout is the longest time that a kernel's fault goes unseen between calls. Whoever asks for the communicator's
-// error without a call, as a framework's watchdog does, learns of it so late at most, whatever SHUNT_STALL_WARNING
+// Lookout is the longest time that a kernel's fault goes unseen between calls. A caller that reads the communicator's
+// error without a call, as a framework's watchdog does, sees it after that time at most, whatever SHUNT_STALL_WARNING
 // says.
 const Lookout = 250 * time.Millisecond
 

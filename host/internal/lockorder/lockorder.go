@@ -2,7 +2,7 @@
 //
 // A goroutine takes locks in the order of their levels: what it holds is below what it takes. So a thread that launches
 // (it holds a communicator's turn) may look into the registry of buffers and ask an allocator for memory, and an
-// allocator that grows may wait for a turn; but nobody waits for a turn, or frees memory of a GPU, while they keep
+// allocator that grows may wait for a turn; but no thread waits for a turn, or frees memory of a GPU, while it keeps
 // others from allocating. A launch can wait for a GPU, a GPU for a peer, and the peer for the thread that is kept.
 //
 // Checks are off unless Check was called (SHUNT_CHECK=on, and tests): a Lock then costs one load more.

@@ -67,7 +67,7 @@ func TestGoroutinesAreApart(t *testing.T) {
 	require.Zero(t, Held())
 }
 
-// Memory is freed outside the locks that others need to go on.
+// Memory is freed outside the locks that others need.
 func TestFreeingUnderALockIsReported(t *testing.T) {
 	list := reports(t)
 	memory := Mutex{Level: Memory}

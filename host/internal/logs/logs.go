@@ -71,7 +71,7 @@ type entry struct {
 
 func (e *entry) handle() {
 	defer close(e.done)
-	_ = e.to.Handle(e.ctx, e.record) // as slog.Logger, which has nobody to tell
+	_ = e.to.Handle(e.ctx, e.record) // slog.Logger drops the error too
 	if e.missing > 0 && e.to.Enabled(e.ctx, slog.LevelWarn) {
 		r := slog.NewRecord(time.Now(), slog.LevelWarn, "log records are missing here: the program's handler took too long", 0)
 		r.Add("missing", e.missing)
@@ -83,7 +83,7 @@ type queue struct {
 	sync.Mutex
 	waiting []*entry
 	idle    chan struct{} // closed when the goroutine ends; nil: there is none
-	late    bool          // nobody waits for the handler
+	late    bool          // calls do not wait for the handler
 }
 
 // push queues a record, and reports whether to wait for it.

@@ -67,7 +67,7 @@ func TestRecordIsHandledWhenLogReturns(t *testing.T) {
 	require.Equal(t, []string{"one n=1", "[a=2] two", "g: three"}, k.all())
 }
 
-// A handler that blocks delays nobody for long. Its records wait, in their order and up to a number; the others are
+// A handler that blocks delays no call for long. Its records wait, in their order and up to a number; the others are
 // counted where they are missing. Flush waits for all that are there.
 func TestBlockedHandlerHoldsUpNobody(t *testing.T) {
 	var k kept

@@ -12,7 +12,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// told is a group in which every rank has told this.
+// told is a group in which every rank contributes this.
 type told [][]byte
 
 func (all told) Agree(context.Context, string, error) error { return nil }

@@ -13,8 +13,8 @@ import (
 
 // Ranks compare what they call when a signature is first prepared, and whenever SHUNT_CHECK asks for it.
 
-// callInfo describes a rank's call when a signature is first prepared. The
-// ranks compare it before anyone goes on.
+// callInfo describes a rank's call when a signature is first prepared. The ranks compare it before any of them
+// continues.
 type callInfo struct {
 	Seq        uint64
 	Collective plugin.Collective

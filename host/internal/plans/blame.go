@@ -81,7 +81,7 @@ func (a *Transport) Check() error {
 	return nil
 }
 
-// Close lets go of the endpoint, unless one of its functions still runs.
+// Close closes the endpoint, unless one of its functions still runs.
 func (a *Transport) Close() error {
 	if a.Endpoint == nil {
 		return nil

@@ -13,7 +13,7 @@ import (
 // Endpoints of transports with FeatureExchange publish bytes, and get what all ranks
 // have published, when a communicator is made and before a plan is prepared. A round
 // is one all-gather over the rendezvous, whatever the number of endpoints and plans;
-// it carries this rank's error too, so that nobody connects unless everybody can.
+// it carries this rank's error too, so that no rank connects unless all can.
 
 // exchangeItem names one endpoint's exchange of bytes.
 type exchangeItem struct {

@@ -50,7 +50,7 @@ type Transport struct {
 	Scratch  *plugin.Region // region of role scratch, if the transport has one
 	Enqueues atomic.Bool    // operations on a stream use its code or memory of role local, so graphs may hold it
 
-	aborting sync.Mutex // held while the endpoint is told of a failure
+	aborting sync.Mutex // held while the endpoint is notified of a failure
 	stuck    string     // a function of the endpoint that has not returned, for the error of closing it
 }
 

@@ -2,8 +2,8 @@
 // are freed, and given out again in the order of streams.
 //
 // A free block remembers its uses: an event for each stream that used it, or the capture it belongs to. Work that was
-// put into a stream later comes after them, so the block serves that stream at once. How it comes to serve others is
-// what two kinds of pool differ in:
+// put into a stream later comes after them, so the block serves that stream at once. The two kinds of pool differ in
+// when it may serve others:
 //
 //   - A plain pool looks at the events, and gives a block to another stream when they have passed. No stream waits.
 //   - An ordered pool looks at nothing that ranks see differently. It gives the block to the other stream at once, and

@@ -340,8 +340,8 @@ type modelled struct {
 	streams map[int]bool // that use it; of freed memory, whether each was held up at the free
 }
 
-// Random calls: blocks do not overlap and are aligned, memory that a stream may still use goes to nobody else, and in
-// the end all of it is one piece again.
+// Random calls: blocks do not overlap and are aligned, memory that a stream may still use goes to no other stream, and
+// in the end all of it is one piece again.
 func TestRandomCalls(t *testing.T) {
 	for _, ordered := range []bool{false, true} {
 		t.Run(fmt.Sprint("ordered ", ordered), func(t *testing.T) {

@@ -14,9 +14,8 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// probe is a word with a random value in this process, whose address peers are
-// told, so that they find out whether they can read this process's memory. That
-// depends on the user, capabilities, seccomp filters, the Yama module and pid
+// probe is a word with a random value in this process, whose address is sent to peers, so that they find out whether
+// they can read this process's memory. That depends on the user, capabilities, seccomp filters, the Yama module and pid
 // namespaces; a look tells more than all of their rules.
 type probe struct{ word *[8]byte }
 
@@ -61,7 +60,7 @@ var canRead, cannotRead = []byte{1}, []byte{0}
 
 // PeerRead finds out whether every rank can read every other rank's memory. All ranks return the same.
 func (s *Survey) PeerRead(ctx context.Context, found *Found) (bool, error) {
-	defer runtime.KeepAlive(found.word.word) // until everybody has looked
+	defer runtime.KeepAlive(found.word.word) // until all ranks have read it
 	if s.World == 1 || len(found.Topology.Hosts()) > 1 {
 		return false, nil
 	}

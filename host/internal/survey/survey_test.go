@@ -17,7 +17,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// answers is a group of which this rank hears what it is told to, and itself.
+// answers is a group that returns the given contributions of the other ranks, and this rank's own.
 type answers struct {
 	rank  int
 	other []byte // what the only other rank says

@@ -18,7 +18,7 @@ type Turn[R any] struct {
 	Refuse  func(what string) error // returns the error of a call that comes once the turn is closed
 
 	mu     sync.Mutex
-	idle   *sync.Cond // the turn has become free, or closed; nil until somebody waits
+	idle   *sync.Cond // the turn has become free, or closed; nil until a caller waits
 	queue  []R
 	closed bool
 }
@@ -27,7 +27,7 @@ type Turn[R any] struct {
 const (
 	free      = iota
 	taken     // the holder gives it back by itself
-	contended // somebody waits: the holder must look after them
+	contended // others wait: the holder must serve or wake them
 )
 
 // Try takes the turn if it is free.
@@ -45,7 +45,7 @@ func (t *Turn[R]) contend() bool {
 	return t.state.CompareAndSwap(taken, contended) || t.state.Load() == contended
 }
 
-// Wait takes the turn, on the caller's thread, as soon as nobody holds it and no request waits. It is for a call, which
+// Wait takes the turn, on the caller's thread, as soon as it is free and no request waits. It is for a call, which
 // is refused once the turn is closed.
 func (t *Turn[R]) Wait(what string) error {
 	lockorder.Take(lockorder.Turn)
@@ -145,7 +145,7 @@ func (t *Turn[R]) handOver(first func()) {
 	}()
 }
 
-// Shut waits for its turn and keeps it for good: everybody else is refused.
+// Shut waits for its turn and keeps it for good: all other callers get an error.
 func (t *Turn[R]) Shut() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -161,7 +161,7 @@ func (t *Turn[R]) Closed() bool {
 	return t.closed
 }
 
-// Contended reports whether somebody waits for the holder.
+// Contended reports whether a caller or a request waits for the holder.
 func (t *Turn[R]) Contended() bool { return t.state.Load() == contended }
 
 // wake wakes the callers that wait. t.mu is held.

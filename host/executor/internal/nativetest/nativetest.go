@@ -119,7 +119,7 @@ func New(result plugin.Code) (plugin.Native, *Seen) {
 	return plugin.Native{Function: uintptr(C.function()), Context: uintptr(unsafe.Pointer(s.c))}, s
 }
 
-// Stuck is a native whose function does not return until it is let go.
+// Stuck is a native whose function does not return until it is released.
 type Stuck struct{ c *C.nt_stuck }
 
 // NewStuck makes one. Its memory stays, as a lost thread may use it at any time.
