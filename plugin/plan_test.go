@@ -143,7 +143,7 @@ func TestTextsCountTheScalarSlots(t *testing.T) {
 	}
 }
 
-// Who writes plans as numbers learns which number is wrong.
+// The error of a plan written as numbers names the number that is wrong.
 func TestValidateShowsOperands(t *testing.T) {
 	p := &Plan{Algorithm: "a", World: 1, Consts: []int64{7}, Temps: 1, Tracks: []Track{{0, 1}},
 		Steps: []Step{{Kind: StepSet, Alu: AluMov, Dst: uint16(SlotArrays) + 4, A: uint16(SlotArrays) + 6}}}

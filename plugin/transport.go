@@ -96,16 +96,16 @@ type Aborter interface {
 	Abort(reason string)
 }
 
-// Checker is an Endpoint that can fail between calls: its work on a stream goes on when no call is inside it.
+// Checker is an Endpoint that can fail between calls: its work on a stream continues when no call is inside it.
 type Checker interface {
 	// Check returns what has failed, or nil, and at once. The host asks a few times a second, while other methods
 	// run and until it closes the endpoint; in the builtin and shared carriers, for CUDA memory.
 	Check() error
 }
 
-// Registrar is an Endpoint of a transport with FeatureRegistration: one that moves the caller's memory by an engine
-// which wants to know it before (pinned pages, remote keys, ncclCommRegister). The endpoint looks the memory of an
-// operation up in what it was told, by address. Both methods are local: when one rank registers memory says nothing
+// Registrar is an Endpoint of a transport with FeatureRegistration: one that moves the caller's memory by an engine in
+// which it must be registered before (pinned pages, remote keys, ncclCommRegister). The endpoint finds the memory of an
+// operation among its registrations, by address. Both methods are local: when one rank registers memory says nothing
 // about the others.
 //
 // On CUDA memory the host registers what an operation's send and receive memory lies in before that operation is

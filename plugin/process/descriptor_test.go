@@ -47,7 +47,7 @@ func TestDescriptorsArriveByEndpointAndRegion(t *testing.T) {
 	require.NoError(t, err)
 	defer file.Close()
 	before := descriptors(t, os.Getpid())
-	for _, k := range [][2]int{{2, 5}, {1, 5}, {1, 6}, {1, 6}, {9, 9}} { // one twice, one for nobody
+	for _, k := range [][2]int{{2, 5}, {1, 5}, {1, 6}, {1, 6}, {9, 9}} { // one twice, one for no call
 		require.NoError(t, sendDescriptor(other, uint64(k[0]), uint32(k[1]), int(file.Fd())))
 	}
 	for _, k := range [][2]int{{1, 5}, {2, 5}} {

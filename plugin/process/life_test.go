@@ -161,7 +161,7 @@ func TestEcho(t *testing.T) {
 		require.True(t, e.prompt())
 	}
 	eventually(t, 5*time.Second, "the byte comes back", func() bool { return len(e.back) == 1 })
-	<-e.back // somebody else has it: it is not back yet
+	<-e.back // another call has it: it is not back yet
 	require.False(t, e.prompt())
 	var none *echo
 	require.False(t, none.prompt())

@@ -146,7 +146,7 @@ var modes = map[string]func(){
 	},
 }
 
-// wait blocks until a signal that nobody sends, without the runtime calling it
+// wait blocks until a signal that is never sent, without the runtime calling it
 // a deadlock.
 func wait() {
 	c := make(chan os.Signal, 1)
@@ -239,7 +239,7 @@ func testConfig(mode string) Config {
 	if err != nil {
 		panic(err)
 	}
-	// How long a plugin takes to end is the machine's affair where a test does not say so.
+	// How long a plugin takes to end depends on the machine where a test does not set it.
 	return Config{Path: self, KillTimeout: 20 * time.Second, Env: []string{
 		modeEnv + "=" + mode,
 		"GORACE=atexit_sleep_ms=0", // the race detector's own second at exit is not the plugin's

@@ -129,8 +129,7 @@ func TestPinnedChecksum(t *testing.T) {
 		"a pinned plugin must be a binary")
 }
 
-// The file may be replaced after the check: what runs is the copy, which
-// nobody can write.
+// The file may be replaced after the check: what runs is the copy, which cannot be written.
 func TestPinnedCopyCannotChange(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "true")
 	program, err := os.ReadFile("/bin/true")

@@ -15,11 +15,10 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// A run directory holds the plugin's socket from its start until the host is
-// connected; then it is removed, and the connection lives on. So a host that is
-// killed leaves one behind only within the first moments of a plugin, and the
-// next start sweeps it. The host holds a lock on it meanwhile, which says that it
-// lives: the kernel lets go of it with the host.
+// A run directory holds the plugin's socket from its start until the host is connected; then it is removed, and the
+// connection lives on. So a host that is killed leaves one behind only within the first moments of a plugin, and the
+// next start sweeps it. The host holds a lock on it meanwhile, which says that it lives: the kernel releases it when
+// the host ends.
 const (
 	runDirPrefix = "shunt-plugin-"
 	runDirStale  = 10 * time.Minute // longer than any plugin may take to start
@@ -90,7 +89,7 @@ func (d *runDir) remove() {
 	d.lock.Close()
 }
 
-// lockDir takes the lock on a directory, unless somebody has it.
+// lockDir takes the lock on a directory, unless a process has it.
 func lockDir(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -104,7 +103,7 @@ func lockDir(path string) (*os.File, error) {
 }
 
 // sweepRunDirs removes this user's run directories that outlived their host:
-// no process holds the lock, and they are old enough for somebody to have taken it.
+// no process holds the lock, and they are old enough for their host to have taken it.
 func sweepRunDirs(base string, now time.Time) {
 	entries, err := os.ReadDir(base)
 	if err != nil {

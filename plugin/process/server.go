@@ -71,8 +71,8 @@ func exitWithHost(conn *net.UnixConn) {
 	os.Exit(0)
 }
 
-// recoverPanics turns a panic of the transport into an error of that call. Go
-// routines that the transport starts are its own affair, and end the process.
+// recoverPanics turns a panic of the transport into an error of that call. A panic in a goroutine that the transport
+// started ends the process.
 func recoverPanics(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (reply any,
 	err error) {
 	defer func() {

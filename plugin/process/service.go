@@ -29,7 +29,7 @@ type served struct {
 	closed   bool
 
 	aborting sync.Mutex     // held by Abort; taken after mu
-	aborter  plugin.Aborter // nil: not open, or it does not want to hear
+	aborter  plugin.Aborter // nil: not open, or it has no Abort
 	abortErr error          // a panic in Abort, which Close reports
 }
 
@@ -133,7 +133,7 @@ func (s *service) Allocate(ctx context.Context, m *proto.AllocateRequest) (reply
 			return err
 		}
 		if err := s.pass(m.GetEndpoint(), r); err != nil {
-			_ = e.Free(context.WithoutCancel(ctx), m.GetId()) // who has given up is why it was not passed
+			_ = e.Free(context.WithoutCancel(ctx), m.GetId()) // the caller has given up, so it was not passed
 			return err
 		}
 		reply = &proto.AllocateReply{Region: proto.FromRegion(r)}

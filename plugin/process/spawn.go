@@ -18,7 +18,7 @@ type child struct {
 	reaped bool
 	exited chan struct{} // closed once the process is reaped
 	status string        // how it ended; read after exited
-	clean  bool          // it ended with status 0, or nobody here can tell; read after exited
+	clean  bool          // it ended with status 0, or its status is not known; read after exited
 }
 
 // spawn starts cmd in a process group of its own. The kernel kills the child
@@ -51,8 +51,7 @@ func (c *child) wait() {
 			break
 		}
 	}
-	// The zombie still holds the group's number, so this reaches its own
-	// descendants and nobody else.
+	// The zombie still holds the group's number, so this reaches its own descendants only.
 	_ = unix.Kill(-c.pid, unix.SIGKILL)
 	c.mu.Lock()
 	c.reaped = true

@@ -62,8 +62,8 @@ func TestPluginBlocksNoSignals(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A program that ignores SIGCHLD, or waits for every child, takes the plugin's status away. Nobody can tell then that
-// it did not end well, and closing it is no failure.
+// A program that ignores SIGCHLD, or waits for every child, takes the plugin's status away. It is then unknown whether
+// it ended well, and closing it is no failure.
 func TestPluginThatIsReapedByOthers(t *testing.T) {
 	signal.Ignore(unix.SIGCHLD)
 	defer func() { // Reset alone leaves the signal ignored

@@ -299,7 +299,7 @@ func holdScheduler(spin bool) {
 	}
 	for {
 		if !spin {
-			_, _, _ = unix.RawSyscall6(unix.SYS_PPOLL, 0, 0, 0, 0, 0, 0) // raw: the scheduler is not told
+			_, _, _ = unix.RawSyscall6(unix.SYS_PPOLL, 0, 0, 0, 0, 0, 0) // raw: unseen by the scheduler
 		}
 	}
 }
