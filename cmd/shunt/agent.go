@@ -209,7 +209,7 @@ func (a *agent) report(err error) {
 	case stored := <-a.kept:
 		if stored {
 			for _, path := range sent {
-				_ = os.Remove(path) // a leftover in the temporary directory harms nobody
+				_ = os.Remove(path) // a leftover in the temporary directory does no harm
 			}
 			_ = os.Remove(a.records) // unless there are files that are no records
 		}

@@ -96,7 +96,8 @@ func TestBenchApart(t *testing.T) {
 	require.Contains(t, stdout+stderr, "not done after 1ms")
 }
 
-// Who has opened the file of before reads all of it: nothing is written into it, so that a full disk costs nothing.
+// A reader that has opened the previous file reads all of it: nothing is written into it, so that a full disk costs
+// nothing.
 func TestOutputFilesAreReplacedWhole(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	for _, line := range []string{

@@ -75,7 +75,7 @@ func TestDoctorWithoutSharedMemory(t *testing.T) {
 	require.Contains(t, found["ranks"][0].Detail, "memfd_create: operation not permitted; a filter of system calls (seccomp) may")
 }
 
-// The limit on files holds for memory files, which nobody expects.
+// The limit on files also holds for memory files, which is easily forgotten.
 func TestDoctorNamesLimits(t *testing.T) {
 	found, code := doctorOf(t, "ulimit -f 1;")
 	require.Equal(t, exitWrong, code)

@@ -436,7 +436,7 @@ func TestGPUInWords(t *testing.T) {
 	require.Equal(t, "GPU 1: H GPU-1 at 0000:18:00.0, 139G, compute capability 9.0; to GPU 0: NVLink (18), GPU 2: PCIe (PXB), GPU 3: no access, GPU 4: access", g.String())
 }
 
-// Whatever SHUNT_NCCL_LIBRARY names, transports and doctor say what is wrong with it, and go on.
+// Whatever SHUNT_NCCL_LIBRARY names, transports and doctor say what is wrong with it, and continue.
 func TestBadLibrariesOfNCCL(t *testing.T) {
 	build := func(flags ...string) string {
 		path, err := nccltest.Build(t.TempDir(), flags...)

@@ -40,7 +40,7 @@ func endless() int {
 	}
 }
 
-// A job that was stopped, as by Ctrl-Z, does not complain of the time in which nobody ran.
+// A job that was stopped, as by Ctrl-Z, does not count the time in which no rank ran.
 func TestStoppedJobWarnsOfNothing(t *testing.T) {
 	self, err := os.Executable()
 	require.NoError(t, err)

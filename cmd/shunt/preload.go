@@ -57,7 +57,7 @@ func (p *preload) env(environment []string) []string {
 	return []string{"LD_PRELOAD=" + all, "SHUNT_NCCL_REPORT_DIR=" + p.dir}
 }
 
-func (p *preload) remove() { _ = os.RemoveAll(p.dir) } // a leftover in the temporary directory harms nobody
+func (p *preload) remove() { _ = os.RemoveAll(p.dir) } // a leftover in the temporary directory does no harm
 
 // preloadState says whether processes of one machine loaded and used the library.
 type preloadState struct {

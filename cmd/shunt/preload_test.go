@@ -12,8 +12,8 @@ import (
 	"github.com/shunt-ccl/shunt/internal/builttest"
 )
 
-// TestPreloadTellsWhetherItTook: a job whose processes load the library and make communicators is told nothing; the
-// others are told why they have not run over Shunt.
+// TestPreloadTellsWhetherItTook: nothing is printed for a job whose processes load the library and make communicators;
+// for others the launcher prints why they have not run over Shunt.
 func TestPreloadTellsWhetherItTook(t *testing.T) {
 	if _, err := exec.LookPath("cc"); err != nil {
 		t.Skip("no compiler: cc is not installed")

@@ -73,7 +73,7 @@ func TestStdinOfATerminal(t *testing.T) {
 	require.NoError(t, err)
 	for typed, program := range map[string]string{
 		"typed\n\x04":  "read line; test \"$line\" = typed && ! read line", // the end of the input
-		"\n":           "exec <&-",                                         // nobody reads it
+		"\n":           "exec <&-",                                         // standard input that is not read
 		"a password\n": "! read line 2>&1 </dev/tty",                       // an error, at once
 	} {
 		near, far := terminaltest.Open(t)
@@ -88,7 +88,7 @@ func TestStdinOfATerminal(t *testing.T) {
 	}
 }
 
-// Whoever ends a job does not want it again.
+// A job whose launcher got a signal is not restarted.
 func TestNoRestartAfterASignal(t *testing.T) {
 	_, stderr, code := shunt(t, "run", "-n", "1", "--max-restarts", "3", "sh", "-c", "kill -INT $PPID; exec sleep 60")
 	require.Equal(t, 130, code, stderr)

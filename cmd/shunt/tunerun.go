@@ -295,7 +295,7 @@ func (r *tuneRun) proveAll(ctx context.Context) error {
 	if err != nil {
 		return plugin.Errorf(plugin.System, "%w", err)
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // a leftover in the temporary directory harms nobody
+	defer func() { _ = os.RemoveAll(dir) }() // a leftover in the temporary directory does no harm
 	path := filepath.Join(dir, "tuning.json")
 	if err := r.tuning.WriteFile(path); err != nil {
 		return err

@@ -35,7 +35,7 @@ type probeWord interface {
 	set(int64) error
 	// get waits for what was enqueued before.
 	get() (int64, error)
-	// free returns how many bytes of that memory nobody has; 0 where that tells nothing.
+	// free returns how many bytes of that memory are free; 0 where that tells nothing.
 	free() (int64, error)
 	close() error
 }

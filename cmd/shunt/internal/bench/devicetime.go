@@ -52,8 +52,8 @@ func batchOf(bytes int64, iterations int, busy bool) (operations, rounds int) {
 // warmUps are rounds whose times are not kept.
 const warmUps = 3
 
-// samples times the candidates in turn, each round in an order of its own: what one leaves in caches is then nobody's
-// burden alone. All ranks go through the same rounds and orders, which the sizes alone decide.
+// samples times the candidates in turn, each round in an order of its own: what one leaves in caches then does not slow
+// down the same one each time. All ranks go through the same rounds and orders, which the sizes alone decide.
 func (d *deviceSpace) samples(_ *rank, p *prepared, list []candidate) (_ int, err error) {
 	operations, rounds := batchOf(p.most, d.iterations, d.busy > 0)
 	graphs := make([]cuda.GraphExec, len(list))

@@ -113,7 +113,7 @@ type Change struct {
 func Changes(list []Tuned) []Change {
 	var changes []Change
 	for _, symmetric := range []bool{false, true} {
-		open := false // the last change may go on
+		open := false // the range of the last change may still grow
 		for i := range list {
 			t := &list[i]
 			if OneForAll(t.Collective) {

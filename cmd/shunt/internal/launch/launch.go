@@ -75,7 +75,7 @@ type Part struct {
 
 // Run starts the ranks and returns when all have ended. Signals that arrive on the channel are forwarded to every rank;
 // SIGTSTP stops the ranks of this machine and this process. When ctx ends, or a second signal asks for the end, the
-// ranks get SIGTERM, and SIGKILL a moment later; the launchers of machines are told to end on their Lifeline before.
+// ranks get SIGTERM, and SIGKILL a moment later; the launchers of machines are asked to end on their Lifeline before.
 // The error is a *Failure when a rank failed, and System or InvalidArgument when the job could not be started; then no
 // rank runs any more either.
 func Run(ctx context.Context, j Job, signals <-chan os.Signal) error {
@@ -245,7 +245,7 @@ func (r *running) reap(rank int, cmd *exec.Cmd, between io.Closer, line *lifelin
 		line.end()
 	}
 	if between != nil {
-		_ = between.Close() // there is nobody to tell
+		_ = between.Close() // there is no one to report an error to
 	}
 	for _, l := range lines {
 		l.flush()
@@ -446,8 +446,8 @@ func (r *running) environment(rank int) []string {
 	return env
 }
 
-// freePort returns a port of this machine on which no process listens now. torch.distributed wants to know it before
-// rank 0 listens.
+// freePort returns a port of this machine on which no process listens now. torch.distributed needs it before rank 0
+// listens.
 func freePort() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -266,7 +266,7 @@ func TestOutputOfOneRankIsUnchanged(t *testing.T) {
 	require.Equal(t, "a\n\nb"+strings.Repeat("x", long)+"\n\nno newline", out.String())
 }
 
-// A program that asks whether it writes to a terminal is told so.
+// Where the launcher writes to a terminal its ranks write to it themselves, and see that it is one.
 func TestRanksGetTheTerminalItself(t *testing.T) {
 	_, terminal := terminaltest.Open(t)
 	var out bytes.Buffer
@@ -362,7 +362,7 @@ func TestStoppedLauncherStopsItsRanks(t *testing.T) {
 // No rank of a launcher that is killed is left, and nothing that one has started.
 func TestKilledLauncherLeavesNoRank(t *testing.T) {
 	if os.Getenv("LAUNCH_CHILD") != "" {
-		// The lifeline begins when the guard has been told of the rank; only then is there something to guard.
+		// The lifeline begins when the guard has received the rank; only then is there something to guard.
 		_ = Run(context.Background(), Job{World: 2, Path: "sh", Args: []string{"-c", "read go; sleep 300 & echo $$ $!; wait"},
 			Label: "test", Lifeline: func(int, int) []byte { return []byte("go\n") }}, nil)
 		return
@@ -422,7 +422,7 @@ func TestJoins(t *testing.T) {
 	_ = s.Close()
 }
 
-// The ranks of one machine listen where nobody of another one gets to.
+// The ranks of one machine listen where no process of another one can connect.
 func TestNothingListensOnTheNetwork(t *testing.T) {
 	j, out := shell(2, fmt.Sprintf(`exec %s -test.run '^TestJoinsAndLooks$'`, os.Args[0]))
 	j.Env = append(j.Env, "SHUNT_TEST_JOIN=1")

@@ -56,7 +56,7 @@ func (w *lineWriter) Write(p []byte) (int, error) {
 // flush writes an unfinished last line.
 func (w *lineWriter) flush() {
 	if len(w.pending) > 0 {
-		_ = w.emit(w.pending) // the rank has ended; there is nobody to tell
+		_ = w.emit(w.pending) // the rank has ended, and no caller takes the error
 		w.pending = nil
 	}
 }

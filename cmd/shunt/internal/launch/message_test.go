@@ -89,7 +89,7 @@ while read line; do echo "read $line"; [ "$line" = end ] && exit 3; done; exit 4
 	require.NotContains(t, out.String(), "\nsignal\n")
 }
 
-// One that does not end when it is told to is ended by a signal, unless it still writes.
+// One that does not end when asked to is ended by a signal, unless it still writes.
 func TestLaunchersThatStay(t *testing.T) {
 	before := endReport
 	endReport = time.Second

@@ -21,8 +21,8 @@ func howToStart(program string) string {
 }
 
 // unbuffered has Python write what a program prints at once, unless the environment says how it is to be. Into a pipe
-// it would keep the output back until 8 KiB are together or the program ends well: nobody would see how a job goes on,
-// nor what a rank said before it hung or was killed.
+// it would keep the output back until 8 KiB are together or the program ends well: users would see neither the progress
+// of a job nor what a rank printed before it hung or was killed.
 func unbuffered(env []string) []string {
 	const name = "PYTHONUNBUFFERED="
 	if slices.ContainsFunc(env, func(entry string) bool { return strings.HasPrefix(entry, name) }) {

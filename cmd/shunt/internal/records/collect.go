@@ -46,7 +46,7 @@ func readText(path string) ([]byte, error) {
 }
 
 // Add stores a report that ranks on another machine have left, under the name that it had there; where one of a third
-// machine has that name, its own machine's is added to it. Who reads in the directory sees the whole file or none.
+// machine has that name, its own machine's is added to it. A reader of the directory sees the whole file or none.
 func (d *Dir) Add(machine, name string, text []byte) error {
 	if filepath.Base(name) != name || strings.HasPrefix(name, ".") || filepath.Ext(name) != report.Extension {
 		return plugin.Errorf(plugin.Protocol, "%q is no name of a report; want NAME%s", name, report.Extension)

@@ -68,7 +68,7 @@ func (g *Group) ranks() []int {
 }
 
 // Summarize puts reports together: those of one communicator, and of ranks in the
-// same call. Communicators in which somebody is in a call, or behind, come first.
+// same call. Communicators with a rank in a call, or behind, come first.
 // Of several reports of one rank the last counts.
 func Summarize(heads []report.Head) []Communicator {
 	type identity struct {

@@ -159,7 +159,7 @@ func TestPicturesAreReadable(t *testing.T) {
 	}
 }
 
-// Also machines that nobody has built can be read.
+// Also machines that do not exist can be read.
 func TestAnyPictureIsReadable(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 14))
 	distances := []topology.Distance{topology.PIX, topology.PXB, topology.PHB, topology.NODE, topology.SYS,
