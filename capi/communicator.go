@@ -59,7 +59,7 @@ func go_get_unique_id(text *C.char, capacity C.uint64_t) (result C.int32_t) {
 		copyText(text, capacity, name)
 		return 0
 	}
-	root.Close() // nobody can learn the id any more
+	root.Close() // no rank can get the id any more
 	return status(nil, plugin.Errorf(plugin.InvalidArgument,
 		"shunt_get_unique_id: the id takes %d bytes, capacity is %d; want SHUNT_UNIQUE_ID_BYTES", len(id.String())+1,
 		uint64(capacity)))

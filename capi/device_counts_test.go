@@ -172,7 +172,7 @@ func (r *onGPU) exchange() error {
 		countsOnDevice: 1, sendCounts: array(0), recvCounts: array(2), sendCapacity: room, recvCapacity: room,
 	}
 	err := errors.Join(r.refusals(good), r.exchanges(good, send, recv, counts))
-	r.well.Done() // a failure would be told by what a rank still does here
+	r.well.Done() // what a rank still does here would report a failure
 	r.well.Wait()
 	if err = errors.Join(err, r.impossible(good, recv, counts)); err != nil {
 		return err

@@ -66,8 +66,8 @@ func go_records(number C.uint64_t, json *C.char, capacity C.uint64_t, needed *C.
 	return 0
 }
 
-// news returns the part of an error of closing that no call has returned yet: that a plugin died
-// is found by all that is let go of in it, and by the operation before.
+// news returns the part of an error of closing that no call has returned yet: the death of a plugin is an error of
+// everything that is released in it, and of the operation before.
 func news(err, returned error) error {
 	if err == nil || returned == nil {
 		return err

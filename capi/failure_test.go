@@ -67,7 +67,7 @@ func TestQuestionsDuringACall(t *testing.T) {
 		c := communicators.get(h)
 		all.Go(func() { // inside
 			x := make([]float32, 4)
-			err := c.host.Recv(unsafe.Pointer(&x[0]), 4, plugin.Float32, 1-rank, nil) // nobody sends
+			err := c.host.Recv(unsafe.Pointer(&x[0]), 4, plugin.Float32, 1-rank, nil) // no rank sends
 			if plugin.Code(status(c, err)) != plugin.Aborted {
 				t.Errorf("rank %d: %v", rank, err)
 			}

@@ -14,8 +14,8 @@ import (
 //	bits 24–55  generation of the slot, never 0
 //	bits  0–23  slot
 //
-// A slot's generation grows each time it is given out, so a handle that was
-// released is told from its successor until the generation has wrapped.
+// A slot's generation grows each time it is given out, so a handle that was released differs from its successor until
+// the generation has wrapped.
 type handle uint64
 
 // kind tells the objects behind handles apart.

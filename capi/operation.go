@@ -191,8 +191,7 @@ func (c *communicator) array(p *C.int64_t) []int64 {
 	return unsafe.Slice((*int64)(unsafe.Pointer(p)), c.world)
 }
 
-// keep makes copies of the caller's arrays on the host, for an operation that goes
-// on after the call.
+// keep makes copies of the caller's arrays on the host, for an operation that continues after the call.
 func keep(op *host.Operation) {
 	op.SendCounts, op.SendDispls = slices.Clone(op.SendCounts), slices.Clone(op.SendDispls)
 	op.RecvCounts, op.RecvDispls = slices.Clone(op.RecvCounts), slices.Clone(op.RecvDispls)

@@ -18,7 +18,7 @@ import (
 // blockLimit returns the longest time that a call on the communicator may block; 0: any time.
 func (c *communicator) blockLimit() time.Duration { return time.Duration(c.limited.Load()) }
 
-// pending ends a call whose operation goes on. The thread finds it again in
+// pending ends a call whose operation continues. The thread finds it again in
 // pending.c.
 func (c *communicator) pending(number C.uint64_t, going *host.Request) C.int32_t {
 	if h, err := requests.add(&request{host: going, comm: c, pending: true}); err == nil {
@@ -62,7 +62,7 @@ func go_continue(number C.uint64_t) (result C.int32_t) {
 	if limit := r.comm.blockLimit(); limit > 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), limit)
 		defer cancel()
-		_ = r.host.Wait(ctx) // how it ended is told below
+		_ = r.host.Wait(ctx) // how it ended is returned below
 		if ended, _ := r.host.Test(); !ended {
 			return C.SHUNT_PENDING
 		}
