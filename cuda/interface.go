@@ -46,10 +46,9 @@ type Driver interface {
 	// Unmap ends a Mapping; the memory lives on while anyone else maps it or
 	// holds a descriptor.
 	Unmap(ctx Context, m Mapping) error
-	// ExportRange exports memory by handle that somebody else has mapped from p on
-	// for bytes: a tensor of an expandable segment spans several handles. The chunks
-	// lie behind each other, the first begins at or before p, and there are at most
-	// so many; their descriptors are the caller's.
+	// ExportRange exports memory by handle that other code of the process has mapped from p on for bytes: a tensor of an
+	// expandable segment spans several handles. The chunks lie behind each other, the first begins at or before p, and
+	// there are at most so many; their descriptors are the caller's.
 	//
 	// No caller may unmap the range meanwhile: the driver's heap breaks when a handle is
 	// retained in one thread while another lets it go. So it is for the call that was

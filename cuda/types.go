@@ -68,7 +68,7 @@ type Range struct {
 	Chunks  []Mapping
 }
 
-// Chunk is memory of one handle that somebody else has mapped, and a descriptor
+// Chunk is memory of one handle that other code of the process has mapped, and a descriptor
 // that keeps it alive.
 type Chunk struct {
 	Address  Ptr

@@ -117,7 +117,7 @@ func (d *Driver) Leaks() []string {
 	count("reserved ranges", len(d.memory.reserved))
 	streams := 0
 	for s := range d.streams {
-		if !permanent(s) { // default streams are nobody's
+		if !permanent(s) { // default streams belong to no caller
 			streams++
 		}
 	}

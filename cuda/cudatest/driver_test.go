@@ -258,8 +258,7 @@ func TestMemoryIsSharedByDescriptorAndByHandle(t *testing.T) {
 	require.Error(t, a.Free(actx, p), "twice")
 }
 
-// What is cleared is all of it and nothing beside it, wherever pages begin and whoever
-// has it mapped.
+// What is cleared is all of it and nothing beside it, wherever pages begin and whichever process has it mapped.
 func TestMemoryIsClearedForEveryMapping(t *testing.T) {
 	a, actx := machine(t, cudatest.Options{})
 	b, bctx := machine(t, cudatest.Options{})

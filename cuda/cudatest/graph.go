@@ -231,7 +231,7 @@ func (d *Driver) DestroyGraph(g cuda.Graph) error {
 	return nil
 }
 
-// DestroyGraphExec forgets an executable; launches under way go on.
+// DestroyGraphExec forgets an executable; launches under way continue.
 func (d *Driver) DestroyGraphExec(x cuda.GraphExec) error {
 	if err := d.call("DestroyGraphExec", "cuGraphExecDestroy"); err != nil {
 		return err

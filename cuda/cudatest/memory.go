@@ -23,7 +23,7 @@ type block struct {
 	ipc    bool   // opened with OpenIPC
 	chunk  bool   // of a Range or Segment: what follows it may be its neighbour
 
-	lent     bool // of RegisterHost: somebody else's mapping
+	lent     bool // of RegisterHost: the caller's mapping
 	reserved bool // of a Segment or a range of ReserveRange, whose addresses stay reserved
 	made     bool // by CreateMemory
 	owner    int  // the goroutine that mapped it
@@ -310,7 +310,7 @@ func (d *Driver) FreeHost(ctx cuda.Context, m cuda.HostMemory) error {
 	return nil
 }
 
-// RegisterHost notes memory that somebody has mapped; its device address is its address.
+// RegisterHost notes memory that the caller has mapped; its device address is its address.
 func (d *Driver) RegisterHost(ctx cuda.Context, p unsafe.Pointer, bytes int64) (cuda.Ptr, error) {
 	if err := d.in(ctx, "RegisterHost", "cuMemHostRegister of %d bytes at %p", bytes, p); err != nil {
 		return 0, err

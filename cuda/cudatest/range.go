@@ -18,7 +18,7 @@ func unmap(b *block) {
 		return
 	}
 	if b.reserved {
-		// Nothing else may come to lie between the pieces.
+		// Nothing else may be mapped between the pieces.
 		_, _ = unix.MmapPtr(-1, 0, unsafe.Pointer(&b.data[0]), uintptr(len(b.data)), unix.PROT_NONE,
 			unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED)
 		return

@@ -108,7 +108,7 @@ func TestReservedRange(t *testing.T) {
 	require.Equal(t, []string{"1 retained contexts"}, d.Leaks())
 }
 
-// Whoever exports memory that another goroutine has mapped races with its unmapping.
+// An export of memory that another goroutine has mapped races with its unmapping.
 func TestExportsByOtherGoroutinesAreHazards(t *testing.T) {
 	d, ctx := machine(t, cudatest.Options{})
 	m, err := d.CreateMemory(ctx, 0, 1)
