@@ -71,7 +71,7 @@ func (l *Library) make() (err error) {
 func (l *Library) Main(m *testing.M) {
 	status := m.Run()
 	if l.dir != "" {
-		_ = os.RemoveAll(l.dir) // a leftover in the temporary directory harms nobody
+		_ = os.RemoveAll(l.dir) // a leftover in the temporary directory does no harm
 	}
 	os.Exit(status)
 }

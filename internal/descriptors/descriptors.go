@@ -58,7 +58,7 @@ func Ready() error {
 }
 
 // standard puts /dev/null where the program has closed a standard stream: a connection there would get what the
-// program, or a logger, writes to it. Nobody is told of a failure, since there is none without a lack of descriptors.
+// program, or a logger, writes to it. It returns no error, since it fails only for lack of descriptors.
 func standard() {
 	for {
 		fd, err := unix.Open(os.DevNull, unix.O_RDWR, 0)

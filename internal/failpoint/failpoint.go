@@ -1,6 +1,6 @@
 // Package failpoint lets a test make a named place in the code late, wrong or deadly. SHUNT_FAILPOINTS holds clauses,
 // name[rank]=action@n, with semicolons between them: [rank] limits a clause to the process with that SHUNT_RANK, @n to
-// the n-th hit. The actions are exit (SIGKILL), stop (SIGSTOP; the place goes on after SIGCONT), delay(TIME) and
+// the n-th hit. The actions are exit (SIGKILL), stop (SIGSTOP; the place continues after SIGCONT), delay(TIME) and
 // corrupt(BYTES).
 package failpoint
 
@@ -61,7 +61,7 @@ func (p *Point) Corrupt(data []byte) bool {
 	n := 0
 	switch action, argument, _ := strings.Cut(strings.TrimSuffix(c.action, ")"), "("); action {
 	case "exit", "stop":
-		runtime.LockOSThread() // a signal to the process could meet another thread, and this one go on for a while
+		runtime.LockOSThread() // a signal to the process could meet another thread, and this one run on for a while
 		signal := map[string]syscall.Signal{"exit": syscall.SIGKILL, "stop": syscall.SIGSTOP}[action]
 		_ = syscall.Tgkill(os.Getpid(), syscall.Gettid(), signal)
 		runtime.UnlockOSThread()

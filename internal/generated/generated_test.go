@@ -19,7 +19,7 @@ func TestWriteLeavesEqualFilesAlone(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, info.ModTime().Equal(long), "an equal file was written again")
 
-	held, err := os.Open(path) // who reads the old file goes on reading it
+	held, err := os.Open(path) // a reader of the old file still reads that
 	require.NoError(t, err)
 	defer func() { _ = held.Close() }()
 	require.NoError(t, Write(path, []byte("another")))

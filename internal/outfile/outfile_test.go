@@ -94,7 +94,7 @@ func TestWriteInPlace(t *testing.T) {
 	require.NoError(t, Check(os.DevNull))
 }
 
-// Standard output that leads to a file goes on behind what was written.
+// Standard output that leads to a file continues behind what was written.
 func TestWriteStandardOutput(t *testing.T) {
 	if os.Getenv("OUTFILE_TEST") != "" {
 		for _, path := range []string{"/dev/stdout", "/dev/stderr"} {

@@ -1,6 +1,5 @@
-// Package processors sets up Go's scheduler for programs whose Go runtime is Shunt's own:
-// libshunt.so and the command. A Go program's is its own business, so package host
-// does not come here.
+// Package processors sets up Go's scheduler for programs whose Go runtime is Shunt's own: libshunt.so and the command. A
+// Go program sets up its own, so package host does not use this package.
 package processors
 
 import (
