@@ -53,7 +53,7 @@ func (w writer) reduceAtOnce(a algorithm, counts []plugin.Reg, longest plugin.Re
 	misses := w.Max(w.Mod(w.Address(w.Send(zero)), vector), w.Mod(w.Address(w.Recv(zero)), vector))
 	args := w.arguments(longest)
 	args[argRoot] = plugin.Value(zero, 4)
-	var values [4][maxRanks]plugin.Reg // counts and displacements of sending, and those of receiving, which nobody reads
+	var values [4][maxRanks]plugin.Reg // counts and displacements of sending, and those of receiving, which are not read
 	for i := range values {
 		for p := range maxRanks {
 			values[i][p] = zero

@@ -171,9 +171,9 @@ func (w writer) allReduceByCopies(delivers bool) {
 	})
 }
 
-// reduceAndCopy writes a reduce_scatter by kernel, whose results the engines then give to
-// all. In place: a rank copies its shard to a peer after it has combined it, so it has
-// all that the peer has to say to that shard, and nobody else reads it there.
+// reduceAndCopy writes a reduce_scatter by kernel, whose results the engines then give to all. In place: a rank copies
+// its shard to a peer after it has combined it, so it has all that the peer contributes to that shard, and no other
+// rank reads it there.
 func (w writer) reduceAndCopy(own, shard plugin.Reg) {
 	a, _ := find(plugin.ReduceScatter, "staged", w.r.World)
 	args := w.arguments(shard)

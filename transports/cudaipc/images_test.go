@@ -16,9 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// images/SOURCES, which kernels/compile writes, has the sums of all sources and
-// then of all images. Who changes a kernel without compiling it, or an image
-// without its source, is told here; kernels/compile --check proves the rest.
+// images/SOURCES, which kernels/compile writes, has the sums of all sources and then of all images. A kernel that was
+// changed and not compiled, or an image changed without its source, fails here; kernels/compile --check proves the
+// rest.
 func TestImagesBelongToTheirSources(t *testing.T) {
 	file, err := os.Open(filepath.Join("images", "SOURCES"))
 	require.NoError(t, err)
@@ -54,7 +54,7 @@ func TestImagesBelongToTheirSources(t *testing.T) {
 }
 
 // PyPI takes files of 100 MB, and a wheel has the images twice, in the library and in the command, beside 25 MB of
-// other things. Who adds kernels is told here, not when a wheel is built.
+// other things. Kernels that are too many fail here, not when a wheel is built.
 func TestImagesFitIntoAWheel(t *testing.T) {
 	names, err := filepath.Glob(filepath.Join("images", "*.fatbin"))
 	require.NoError(t, err)

@@ -158,9 +158,9 @@ func TestArgumentsLieWhereTheKernelsExpectThem(t *testing.T) {
 	}
 }
 
-// Whole lines are NVLink's: where some ranks have none between them every kernel of every
-// plan is told, those that only fall back to LL128 too, and the value is the same on all
-// ranks. The emulator shows what becomes of kernels that are not told (TestTornLines).
+// Whole lines are NVLink's: where some ranks have none between them every kernel of every plan gets a flag, those that
+// only fall back to LL128 too, and the value is the same on all ranks. The emulator shows what becomes of kernels
+// without it (TestTornLines).
 func TestLinesAreFencedUnlessAllRanksHaveNVLink(t *testing.T) {
 	require.Equal(t, 16, int(fencedShift))
 	for _, linked := range []bool{false, true} {

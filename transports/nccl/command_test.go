@@ -95,7 +95,7 @@ func TestACommandEndsWithItsContext(t *testing.T) {
 	}, 20*time.Second, time.Millisecond, "NCCL goes on")
 }
 
-// An abort ends the commands of an endpoint, those to come too, and what NCCL does.
+// An abort ends the commands of an endpoint, later ones too, and what NCCL does.
 func TestAbortEndsWhatNcclDoes(t *testing.T) {
 	e := stagedWorld(t, 3)[0]
 	ended := e.begin(t, t.Context())

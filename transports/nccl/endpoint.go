@@ -32,7 +32,7 @@ type endpoint struct {
 	mu      sync.Mutex // Abort comes from another goroutine
 	comm    *C.nl_comm // nil: not made yet
 	aborted bool
-	ending  sync.WaitGroup // an abort that goes on
+	ending  sync.WaitGroup // aborts that still run
 	memory  map[uint64]*C.nl_memory
 	lastKey uint64 // of memory
 }
@@ -234,7 +234,7 @@ func (e *endpoint) newCall(r plugin.Request, algorithm, known string) (*C.nl_cal
 	return call, nil
 }
 
-// Abort ends what NCCL does for this communicator. NCCL takes a while, so it goes on by itself.
+// Abort ends what NCCL does for this communicator. NCCL takes a while, so it runs in a goroutine of its own.
 func (e *endpoint) Abort(string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -275,11 +275,11 @@ func (e *endpoint) look(doing string) error {
 	}
 }
 
-// closeTime is the longest time that Close waits for NCCL to let go of its communicator. It cannot while a graph lives
+// closeTime is the longest time that Close waits for NCCL to destroy its communicator. It cannot while a graph lives
 // that has captured an operation; then it does so later, by itself.
 const closeTime = 3 * time.Second
 
-// Close lets go of the communicator of NCCL.
+// Close destroys the communicator of NCCL.
 func (e *endpoint) Close() error { return e.end(func() error { return e.release(nil) }) }
 
 // end releases the endpoint, and waits no longer than closeTime.
@@ -298,7 +298,7 @@ func (e *endpoint) end(release func() error) error {
 	}
 }
 
-// release lets go of the communicator, then of what it worked on.
+// release destroys the communicator, then frees what it worked on.
 func (e *endpoint) release(memory func() error) error {
 	e.ending.Wait()
 	e.mu.Lock()
@@ -312,7 +312,7 @@ func (e *endpoint) release(memory func() error) error {
 	for _, call := range e.calls {
 		C.free(unsafe.Pointer(call))
 	}
-	for _, memory := range e.memory { // NCCL has let go of it with the communicator
+	for _, memory := range e.memory { // NCCL has released it with the communicator
 		C.free(unsafe.Pointer(memory))
 	}
 	if memory != nil {

@@ -102,7 +102,7 @@ func runStaged(t *testing.T, c plugin.Collective, world int, staging, block int6
 
 func pointer(p cuda.Ptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&p)) }
 
-// Who asks for registered memory is told that there is none.
+// A caller that asks for registered memory gets the error that there is none.
 func TestRegistrationIsNotForStagedMemory(t *testing.T) {
 	path, err := nccltest.Build(t.TempDir())
 	require.NoError(t, err)

@@ -199,7 +199,7 @@ func (e *staged) do(ctx context.Context, c *ring.Command) error {
 	if peer := e.waitsFor(plan.collective, c.Args[2]); peer >= 0 {
 		c.WaitsFor(peer)
 	}
-	// What NCCL does ends with the command: nobody knows what it would write to later.
+	// What NCCL does ends with the command: what it would write to later may have another use by then.
 	stop := context.AfterFunc(ctx, func() { e.endpoint.Abort("") })
 	defer stop()
 	if ctx.Err() != nil {
@@ -310,7 +310,7 @@ func (e *staged) Abort(reason string) {
 	e.endpoint.Abort(reason)
 }
 
-// Close ends commands, then lets go of the communicator of NCCL and of the staging memory.
+// Close ends commands, then destroys the communicator of NCCL and frees the staging memory.
 func (e *staged) Close() error {
 	return e.end(func() error {
 		var errs []error

@@ -27,7 +27,7 @@ func (w *writer) gatherMost(varying bool) plugin.Reg {
 	return w.largest(w.RecvCount)
 }
 
-// allGatherOneShot: everybody publishes its data, everybody copies everything.
+// allGatherOneShot: every rank publishes its data, and copies that of all ranks.
 func allGatherOneShot(varying bool) generator {
 	return func(w *writer) {
 		count := w.gatherCount(varying)
@@ -51,8 +51,7 @@ func allGatherOneShot(varying bool) generator {
 	}
 }
 
-// allGatherSingleCopy: everybody offers its data, everybody copies everything
-// from where it is.
+// allGatherSingleCopy: every rank offers its data, and copies that of all ranks from where it is.
 func allGatherSingleCopy(varying bool) generator {
 	return func(w *writer) {
 		count := w.gatherCount(varying)

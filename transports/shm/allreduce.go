@@ -2,7 +2,7 @@ package shm
 
 import "github.com/shunt-ccl/shunt/plugin"
 
-// allReduceOneShot: everybody publishes its data, everybody reduces everything.
+// allReduceOneShot: every rank publishes its data, and reduces that of all ranks.
 func allReduceOneShot(w *writer) {
 	bytes := w.Slot(plugin.SlotBytes)
 	w.Track(func() {
@@ -34,8 +34,8 @@ func (w *writer) start(s shards, r int) plugin.Reg {
 	return w.Min(w.Mul(s.each, w.Const(int64(r))), s.n)
 }
 
-// allReduceTwoShot: block by block, everybody stages its data, reduces its own
-// shard of everybody's, and gathers the other shards.
+// allReduceTwoShot: block by block, every rank stages its data, reduces its own shard of the data of all ranks, and
+// gathers the other shards.
 func allReduceTwoShot(w *writer) {
 	bytes := w.Slot(plugin.SlotBytes)
 	capacity := w.blocks.capacity

@@ -7,8 +7,8 @@ func (w *writer) copyParts(q parts, data plugin.Reg, p rank) {
 	w.Copy(w.Recv(w.Add(w.RecvDispl(p.known), q.offset)), w.of(p, w.part(q, data, w.me)), q.length)
 }
 
-// allToAllOneShot: everybody publishes what it has for the others, and copies
-// what they have for it. It does not work in place.
+// allToAllOneShot: every rank publishes what it has for the others, and copies what they have for it. It does not work
+// in place.
 func allToAllOneShot(w *writer) {
 	bytes := w.Slot(plugin.SlotBytes)
 	w.Track(func() {
@@ -29,8 +29,8 @@ func allToAllOneShot(w *writer) {
 	})
 }
 
-// allToAllSingleCopy: everybody offers its data, and copies its own block of
-// everybody's from where it is. It does not work in place.
+// allToAllSingleCopy: every rank offers its data, and copies its own block of each rank's data from where it is. It
+// does not work in place.
 func allToAllSingleCopy(w *writer) {
 	bytes := w.Slot(plugin.SlotBytes)
 	w.Track(func() {

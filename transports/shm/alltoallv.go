@@ -1,7 +1,7 @@
 package shm
 
 // allToAllVDirect: a message for each peer, all at the same time. What a pair does follows from the pair's bytes alone,
-// which both ends know; nothing depends on anybody's total. It does not work
+// which both ends know; nothing depends on the total of a rank. It does not work
 // in place.
 func allToAllVDirect(w *writer) {
 	for _, p := range w.peers() {

@@ -24,11 +24,9 @@ func (w *writer) block(before, index plugin.Reg) block {
 	}
 }
 
-// pipeline sends n blocks through the slots; n must be the same on all ranks.
-// stage writes a block into this rank's slot; finish reads everybody's and
-// must wait for them. reduce, if there is one, comes in between: it waits for
-// everybody's staged data, and writes a result into this rank's slot that
-// finish then waits for.
+// pipeline sends n blocks through the slots; n must be the same on all ranks. stage writes a block into this rank's
+// slot; finish reads the slots of all ranks and must wait for them. reduce, if there is one, comes in between: it waits
+// for the staged data of all ranks, and writes a result into this rank's slot that finish then waits for.
 //
 // Four slots suffice without credits, whatever mix of operations uses them:
 //
@@ -62,7 +60,7 @@ func (w *writer) pipeline(n plugin.Reg, stage, reduce, finish func(block)) {
 		w.If(w.Lt(i, n), func() {
 			b := w.block(before, i)
 			stage(b)
-			// Releases what stage wrote to everybody's finish or reduce.
+			// Releases what stage wrote to finish or reduce of all ranks.
 			w.SignalAll(w.own(b.staged), b.epoch)
 		})
 		if reduce == nil {
@@ -75,7 +73,7 @@ func (w *writer) pipeline(n plugin.Reg, stage, reduce, finish func(block)) {
 				w.Wait(w.of(p, b.staged), b.epoch, p.reg)
 			}
 			reduce(b)
-			// Releases the result to everybody's finish.
+			// Releases the result to finish of all ranks.
 			w.SignalAll(w.own(b.result), b.epoch)
 		})
 	})

@@ -6,9 +6,8 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// broadcastOneShot and broadcastPipelined: the root writes its data into a
-// ring of small or large slots, piece by piece, and everybody copies it from
-// there. A few bytes go through a ring with slots of a line or four, semaphore
+// broadcastOneShot and broadcastPipelined: the root writes its data into a ring of small or large slots, piece by
+// piece, and the other ranks copy it from there. A few bytes go through a ring with slots of a line or four, semaphore
 // included, which lie close together and are many: the root only writes.
 func broadcastOneShot(w *writer) {
 	w.broadcastThrough(w.layout.broadcast.small, w.layout.tiny[:]...)
@@ -79,8 +78,7 @@ func (w *writer) broadcastTo(r ring, cut pieces, root rank) {
 // in 1.6 ms that way, and in 2.3 ms by an offer.
 const cachedBytes = 3 << 19
 
-// broadcastSingleCopy: the root offers its data, and everybody copies it from
-// where it is.
+// broadcastSingleCopy: the root offers its data, and the other ranks copy it from where it is.
 func broadcastSingleCopy(w *writer) {
 	bytes, root := w.Slot(plugin.SlotBytes), w.root()
 	r := w.layout.broadcast.large

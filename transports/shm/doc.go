@@ -5,7 +5,7 @@
 // layout.go), one of role scratch for the host's generic algorithms. The
 // package returns plans; it maps nothing, runs nothing and starts no
 // goroutine. One file holds one collective, and four more hold what they are
-// written in: exchange.go (everybody publishes, everybody reads), blocks.go (the
+// written in: exchange.go (all ranks publish, all ranks read), blocks.go (the
 // same, block after block, for large messages), ring.go (one writer, credits)
 // and offer.go (bytes are copied out of the writer's memory, where the ranks can
 // read each other's). One-sided operations are not here: the host's generic

@@ -8,15 +8,12 @@ type round struct {
 	data  plugin.Reg // offset of the data in every rank's slot
 }
 
-// exchange runs rounds in which every rank publishes one slot and then reads
-// everybody's: publish writes this rank's slot, read reads the others'. The
-// number of rounds must be the same on all ranks.
+// exchange runs rounds in which every rank publishes one slot and then reads those of all ranks: publish writes this
+// rank's slot, read reads the others'. The number of rounds must be the same on all ranks.
 //
-// Two slots, taken in turn, suffice. This rank writes a slot for round n+2
-// after it has heard round n+1 from every peer, and a peer signals round n+1
-// after it has read everything of round n. That holds because nobody leaves
-// out a signal or a wait, whatever there is to move, and because all plans of
-// this class run as many rounds on every rank.
+// Two slots, taken in turn, suffice. This rank writes a slot for round n+2 after every peer has signaled round n+1, and
+// a peer signals round n+1 after it has read everything of round n. That holds because no rank leaves out a signal or a
+// wait, whatever there is to move, and because all plans of this class run as many rounds on every rank.
 func (w *writer) exchange(rounds pieces, publish, read func(round)) {
 	counter := w.counter(w.layout.exchangeCounter)
 	s := w.layout.exchange

@@ -2,7 +2,7 @@ package shm
 
 import "github.com/shunt-ccl/shunt/plugin"
 
-// gatherDirect: everybody sends its data to the root, which receives from all
+// gatherDirect: every other rank sends its data to the root, which receives from all
 // at the same time. A message's protocol follows from its own length, so it
 // serves gather and gather_v alike.
 func gatherDirect(w *writer) {

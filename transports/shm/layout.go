@@ -31,7 +31,7 @@ type slots struct {
 }
 
 // ring is slots with one writer, whose readers give credit. Rings of a class
-// for pairs have one for each reader; those of a class for everybody have one.
+// for pairs have one for each reader; those of a class for all ranks have one.
 type ring struct {
 	slots
 	span     int64 // from the ring for one reader to that for the next; 0: one ring for all
@@ -65,7 +65,7 @@ type layout struct {
 	personal  pair    // collectives that move other bytes to each peer
 	tiny      [2]ring // broadcasts of a few bytes: one ring for all readers, by length
 	broadcast pair    // one ring, and one offer, for all readers
-	mutual    offers  // everybody to everybody
+	mutual    offers  // every rank to every rank
 
 	bytes int64
 }

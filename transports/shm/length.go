@@ -2,13 +2,11 @@ package shm
 
 import "github.com/shunt-ccl/shunt/plugin"
 
-// Both ends of a message choose ring or offer, slots and number of pieces by its
-// length, and if they were told different ones a reader would take for its message
-// whatever comes there. So messages of a pair with lengths carry theirs, and a
-// reader that finds another one stops before it has changed anything: it waits for
-// what never comes. Why, the host finds out, which knows what both ends were told.
-// Every piece tells the length of the whole message: where the two differ it is the
-// first that the reader looks at, as neither end has come out of step before.
+// Both ends of a message choose ring or offer, slots and number of pieces by its length, and if they were given
+// different ones a reader would take for its message whatever comes there. So messages of a pair with lengths carry
+// theirs, and a reader that finds another one stops before it has changed anything: it waits for what never comes. The
+// host, which knows what both ends were given, finds out why. Every piece tells the length of the whole message: where
+// the two differ it is the first that the reader looks at, as neither end has come out of step before.
 //
 // In small slots the length is in the semaphore, below the number of the message,
 // so that it costs the writer nothing and the reader no other line; elsewhere it is

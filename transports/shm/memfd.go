@@ -14,9 +14,8 @@ var generations atomic.Uint64
 
 const create = "memfd_create"
 
-// newMemfd makes zero-filled memory that a descriptor names; pages are taken
-// when they are first touched. Its size is sealed: a peer that truncated it
-// would make everybody else's loads fault.
+// newMemfd makes zero-filled memory that a descriptor names; pages are taken when they are first touched. Its size is
+// sealed: a peer that truncated it would make the loads of all others fault.
 func newMemfd(name string, bytes int64) (plugin.Handle, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {

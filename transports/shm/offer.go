@@ -105,11 +105,10 @@ func (w *writer) offeredBy(source rank, at, offset plugin.Reg) plugin.RefID {
 	return w.Peer(w.Load(w.of(source, w.Add(at, w.Const(behind)))), source.reg, offset)
 }
 
-// mutual has everybody offer its send memory to everybody; read copies from what
-// each peer offers, which offered names for an offset. Everybody ends when all
-// have read, so all ranks run as many of these and have the same epoch. What a
-// rank has to do besides belongs in a track behind this one's: then it is done
-// when this one first has to wait, for an offer or at the end.
+// mutual has every rank offer its send memory to all ranks; read copies from what each peer offers, which offered names
+// for an offset. Every rank ends when all have read, so all ranks run as many of these and have the same epoch. What a
+// rank has to do besides belongs in a track behind this one's: then it is done when this one first has to wait, for an
+// offer or at the end.
 func (w *writer) mutual(read func(p rank, offered func(offset plugin.Reg) plugin.RefID)) {
 	at, taken := w.Const(w.layout.mutual.offered), w.own(w.Const(w.layout.mutual.taken))
 	epoch := w.next(w.Load(w.own(at)))

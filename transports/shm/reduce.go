@@ -2,7 +2,7 @@ package shm
 
 import "github.com/shunt-ccl/shunt/plugin"
 
-// reduceDirect: everybody sends its data to the root, piece by piece; the root
+// reduceDirect: every other rank sends its data to the root, piece by piece; the root
 // reduces.
 func reduceDirect(w *writer) {
 	bytes, root := w.Slot(plugin.SlotBytes), w.root()

@@ -2,8 +2,8 @@ package shm
 
 import "github.com/shunt-ccl/shunt/plugin"
 
-// scatterMost returns the largest block of reduce_scatter(v), on which the length
-// of everybody's part of a slot depends.
+// scatterMost returns the largest block of reduce_scatter(v), on which the length of each rank's part of a slot
+// depends.
 func (w *writer) scatterMost(varying bool) plugin.Reg {
 	if !varying {
 		return w.Slot(plugin.SlotBytes)
@@ -50,7 +50,7 @@ func (w *writer) stageParts(p parts, data plugin.Reg, count func(int) plugin.Reg
 	}
 }
 
-// reduceParts reduces this rank's part of everybody's slots.
+// reduceParts reduces this rank's part of the slots of all ranks.
 func (w *writer) reduceParts(p parts, data plugin.Reg, count func(int) plugin.Reg) {
 	at := w.part(p, data, w.me)
 	own := w.SendScaled(w.Add(w.SendDispl(w.me), p.offset))
@@ -58,8 +58,7 @@ func (w *writer) reduceParts(p parts, data plugin.Reg, count func(int) plugin.Re
 	w.Reduce(w.Recv(p.offset), n, w.contributions(own, func(r rank) plugin.RefID { return w.of(r, at) })...)
 }
 
-// reduceScatterOneShot: everybody publishes what it has for the others, and
-// reduces its own block.
+// reduceScatterOneShot: every rank publishes what it has for the others, and reduces its own block.
 func reduceScatterOneShot(varying bool) generator {
 	return func(w *writer) {
 		count := w.scatterCount(varying)

@@ -2,7 +2,7 @@ package shm
 
 import "github.com/shunt-ccl/shunt/plugin"
 
-// scatterDirect: the root sends everybody its block, to all at the same time.
+// scatterDirect: the root sends every rank its block, to all at the same time.
 // A message's protocol follows from its own length, so it serves scatter and
 // scatter_v alike.
 func scatterDirect(w *writer) {

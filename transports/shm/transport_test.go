@@ -250,7 +250,7 @@ func TestBuffers(t *testing.T) {
 		r.Handle.Bytes != 8192 {
 		t.Errorf("region %+v", r)
 	}
-	// Nobody who has the descriptor can make others fault by shrinking it.
+	// A process that has the descriptor cannot make others fault by shrinking it.
 	if err := unix.Ftruncate(r.Handle.FD, 0); !errors.Is(err, unix.EPERM) {
 		t.Errorf("shrinking a buffer: %v, want EPERM", err)
 	}

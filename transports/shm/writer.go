@@ -170,8 +170,7 @@ func (w *writer) elements(bytes plugin.Reg) plugin.Reg {
 	return w.Div(bytes, w.Const(w.element))
 }
 
-// peers returns all ranks but this one, starting behind it, so that not everybody
-// reads the same rank at the same time.
+// peers returns all ranks but this one, starting behind it, so that not all ranks read the same one at the same time.
 func (w *writer) peers() []rank {
 	peers := make([]rank, 0, w.world-1)
 	for i := 1; i < w.world; i++ {

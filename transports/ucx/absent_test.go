@@ -14,8 +14,8 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// The first call of a kind begins with an agreement. Who stays away from it is reported, on whichever host it is, and
-// ranks that have come are not, though the others hear of their calls later than of the warning's time.
+// The first call of a kind begins with an agreement. A rank that stays away from it is reported, on whichever host it
+// is, and ranks that have come are not, though the others learn of their calls later than of the warning's time.
 func TestWhoStaysAwayOnAnotherHostIsReportedAlone(t *testing.T) {
 	run := newWorld(t, 3, "SHUNT_STALL_WARNING=100ms")
 	for rank, a := range run("late") {

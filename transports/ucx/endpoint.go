@@ -158,7 +158,7 @@ func (e *endpoint) Abort(string) {
 	}
 }
 
-// Close closes the connections and lets go of the memory.
+// Close closes the connections and frees the memory.
 func (e *endpoint) Close() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

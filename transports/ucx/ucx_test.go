@@ -24,7 +24,7 @@ import (
 )
 
 // The engine passes on one host and on two, in both carriers that it has. Delays between hosts last their whole time,
-// as nobody sees that the others wait, so their scenarios run on one.
+// as no rank sees that the others wait, so their scenarios run on one.
 func TestConformance(t *testing.T) {
 	if reason := ucxtest.Missing(); reason != "" {
 		t.Skip(reason)
@@ -87,7 +87,7 @@ func disagree(_ context.Context, c *host.Communicator, arguments []string) error
 	if c.Rank() == 1 {
 		op = other
 	}
-	for err == nil { // a rank that got what it expected is told by its next call
+	for err == nil { // a rank that got what it expected returns the error in its next call
 		err = c.Do(&op)
 	}
 	if !send.intact() || !recv.intact() {
@@ -96,7 +96,7 @@ func disagree(_ context.Context, c *host.Communicator, arguments []string) error
 	return err
 }
 
-// Ranks whose calls differ are told, all of them: in first calls, between calls whose plans are there, and where one
+// All ranks return the error of calls that differ: in first calls, between calls whose plans are there, and where one
 // has a plan and the other has not.
 func TestRanksThatDisagreeAreTold(t *testing.T) {
 	run := newWorld(t, 3)
@@ -172,7 +172,7 @@ func leave(ctx context.Context, c *host.Communicator, _ []string) error {
 	return err
 }
 
-// A message leaves its sender, and comes to its receiver, also while the sender is in no call.
+// A message leaves its sender, and reaches its receiver, also while the sender is in no call.
 func TestMessagesLeaveWithoutTheirSender(t *testing.T) {
 	// A small buffer of sockets: the last message does not fit.
 	for rank, a := range newWorld(t, 2, "UCX_TLS=tcp", "UCX_TCP_SNDBUF=4k")("leave") {
@@ -182,7 +182,7 @@ func TestMessagesLeaveWithoutTheirSender(t *testing.T) {
 
 func init() { bodies["abort"] = abort }
 
-// abort has rank 2 abort while long messages are on their way, or one from rank 0 that nobody receives.
+// abort has rank 2 abort while long messages are on their way, or one from rank 0 that is never received.
 func abort(ctx context.Context, c *host.Communicator, arguments []string) error {
 	const count = 16 << 20
 	memory := newGuarded(4 * count)
@@ -223,7 +223,7 @@ func abort(ctx context.Context, c *host.Communicator, arguments []string) error 
 	return err
 }
 
-// An abort ends messages that are on their way, and lets go of their buffers.
+// An abort ends messages that are on their way, and releases their buffers.
 func TestAbortDuringLongMessages(t *testing.T) {
 	run := newWorld(t, 3)
 	for i, way := range []string{"all_reduce", "send", "all_reduce", "send"} {

@@ -116,7 +116,7 @@ func newWorld(t *testing.T, n int, env ...string) (run func(body string, argumen
 	}
 }
 
-// guarded is memory between bytes that nobody may touch.
+// guarded is memory between bytes that must not change.
 type guarded []byte
 
 const guard = 4096

@@ -41,7 +41,7 @@ type note struct {
 	Readers int // 0: to read
 }
 
-// newBoard opens a board and returns its address, an abstract socket that nobody else can know of.
+// newBoard opens a board and returns its address, an abstract socket that no other process can know.
 func newBoard() (string, error) {
 	address := "@nccltest-" + rand.Text()
 	listener, err := net.Listen("unix", address)
@@ -138,7 +138,7 @@ func (m *member) get(key string, closed <-chan struct{}) ([]byte, bool) {
 	return m.ask(note{Key: key}, closed)
 }
 
-// join meets the others. It goes on by itself, as NCCL does.
+// join meets the others. It runs in a goroutine of its own, as in NCCL.
 func join(name string, rank, size int, stopped <-chan struct{}) *member {
 	if !strings.HasPrefix(name, "@") {
 		return nil

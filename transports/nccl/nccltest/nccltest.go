@@ -331,7 +331,7 @@ func goRun(ops *C.fake_op, count C.int) C.int {
 	if _, err := c.driver.LaunchKernels(c.ctx, cuda.Stream(list[0].stream), []cuda.Launch{l}); err != nil {
 		return 1
 	}
-	if os.Getenv("NCCL_COMM_BLOCKING") == "0" { // then all communicators go on by themselves
+	if os.Getenv("NCCL_COMM_BLOCKING") == "0" { // then all communicators are non-blocking
 		machine.Lock()
 		c.busy = true
 		machine.Unlock()
@@ -451,7 +451,7 @@ func (c *communicator) collective(op C.fake_op, known bool, closed <-chan struct
 		close(r.over)
 	}
 	w.mu.Unlock()
-	if !wait(r.over) { // everybody has read before anybody writes
+	if !wait(r.over) { // all ranks have read before any writes
 		return false
 	}
 	copy(to, result)

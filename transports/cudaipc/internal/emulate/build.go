@@ -72,7 +72,7 @@ func (b Build) only(source string) (text string, names, hot []string, typed bool
 			}
 			return definition
 		case m[4] != "":
-			return "static " + m[3] // nobody calls it
+			return "static " + m[3] // it is not called
 		}
 		return ""
 	})

@@ -194,13 +194,13 @@ func testWorlds(t *testing.T, program string, kernels []string, worlds []int, se
 	}
 }
 
-// What nobody does is named: the word that a rank waits for, and who waits. And a
+// Where a signal never comes the error names the word that a rank waits for, and the rank. And a
 // raised abort word ends every wait of every kernel.
 func TestAbsentRank(t *testing.T) {
 	t.Parallel()
 	program, kernels := standard.ofFloats(t)
 	for _, kernel := range kernels {
-		if kernel == "shunt_copy" { // needs nobody
+		if kernel == "shunt_copy" { // waits for no peer
 			continue
 		}
 		t.Run(kernel, func(t *testing.T) {
@@ -214,8 +214,8 @@ func TestAbsentRank(t *testing.T) {
 	}
 }
 
-// Lines that arrive in pieces, as over PCIe: kernels that are told are right, and those
-// that are not are caught, of all that use LL128 or may fall back to it.
+// Lines that arrive in pieces, as over PCIe: kernels that know of it are right, and those that do not are caught, of
+// all that use LL128 or may fall back to it.
 func TestTornLines(t *testing.T) {
 	t.Parallel()
 	program, kernels := standard.ofFloats(t)
@@ -336,9 +336,8 @@ func TestRule16AmongManyRanks(t *testing.T) {
 	}
 }
 
-// Rule 17: ranks that make a call without the others give up, and then publish nothing
-// and touch no memory of a peer, in this call and in those behind it; whoever comes later
-// gets what is right, or gives up as well.
+// Rule 17: ranks that make a call without the others give up, and then publish nothing and touch no memory of a peer,
+// in this call and in those behind it; a rank that comes later gets the right result, or gives up as well.
 func TestRule17WhoHasGivenUpPublishesNothing(t *testing.T) {
 	t.Parallel()
 	program, kernels := standard.ofFloats(t)
@@ -353,16 +352,15 @@ func TestRule17WhoHasGivenUpPublishesNothing(t *testing.T) {
 					given++
 				}
 			}
-			if kernel != "shunt_copy" { // needs nobody
+			if kernel != "shunt_copy" { // which waits for no peer
 				require.NotZero(t, given, "nobody has given up")
 			}
 		})
 	}
 }
 
-// The ends of a message that differ are told of, with both lengths, whichever ways the
-// two ends have for messages so long; nothing of it arrives. And nothing is told where
-// they are alike, whenever anybody looks.
+// The ends of a message that differ are reported, with both lengths, whichever ways the two ends have for messages so
+// long; nothing of it arrives. And nothing is reported where they are alike, whenever a rank looks.
 func TestLengths(t *testing.T) {
 	t.Parallel()
 	testLengths(t, looking, []int{2, 3, 4}, seeds(t, 24))
@@ -395,8 +393,8 @@ func testLengths(t *testing.T, v *variant, worlds []int, seeds int) {
 	}
 }
 
-// Kernels that use peers' addresses are told that a rank has called with another length
-// before they do: nothing is stored on any rank.
+// Kernels that use peers' addresses learn that a rank has called with another length before they do: nothing is stored
+// on any rank.
 func TestCallsThatDifferUseNoAddress(t *testing.T) {
 	t.Parallel()
 	program, kernels := standard.ofFloats(t)
@@ -423,7 +421,7 @@ func usesAddresses(kernel string) bool {
 		(strings.Contains(kernel, "_direct") || strings.Contains(kernel, "_staged") || strings.Contains(kernel, "_chain"))
 }
 
-// Counts on the device that cannot be are told of, the first of them, and the rank that
+// Invalid counts on the device are reported, the first of them, and the rank that
 // has them stores nothing.
 func TestImpossibleCounts(t *testing.T) {
 	t.Parallel()
