@@ -252,7 +252,7 @@ func (s *stage) graphLife(ctx context.Context, round int, commFirst bool) error 
 		err = o.perform(1, play)
 		if err == nil && commFirst {
 			closed = true
-			// Everybody has closed before anybody replays.
+			// All ranks have closed before any replays.
 			if err = sub.Close(); err == nil {
 				err = s.run(round, s.comm, s.with(round, plugin.Barrier, 0))
 			}

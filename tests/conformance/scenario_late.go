@@ -10,11 +10,10 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Scenarios with delays. A rank that is late between two steps of a plan gives all
-// others the time to do whatever they may do before it goes on: to overwrite what it
-// has not read, or to read what it has not written. A transport that keeps the rules
-// lets them do neither. See executor.Delays for how long a delay lasts: until
-// everybody else waits, as they do in a good transport soon.
+// Scenarios with delays. A rank that is late between two steps of a plan gives all others the time to do whatever they
+// may do before it continues: to overwrite what it has not read, or to read what it has not written. A transport that
+// keeps the rules lets them do neither. See executor.Delays for how long a delay lasts: until all other ranks wait, as
+// they do in a good transport soon.
 
 // under runs body with delays, which it names if body fails. What a transport cannot do at
 // all is no failure.
@@ -39,7 +38,7 @@ func (s *stage) delay(text string) error {
 	return nil
 }
 
-// meet ends a part of a scenario. Who is ahead waits here, and not outside of any
+// meet ends a part of a scenario. A rank that is ahead waits here, and not outside of any
 // operation, where a late rank could not know that nothing more comes.
 func (s *stage) meet() error { return s.run(-1, s.comm, s.with(-1, plugin.Barrier, 0)) }
 
@@ -62,7 +61,7 @@ const smallWorld = 3
 
 func lateRank(_ context.Context, s *stage) error {
 	world := s.comm.World()
-	if world == 1 { // nobody is late for itself
+	if world == 1 { // no peer waits for a late rank
 		return nil
 	}
 	for round := range s.c.Repeat {
@@ -164,7 +163,7 @@ func runAhead(_ context.Context, s *stage) error {
 		plugin.GatherV, plugin.Send}
 	world := s.comm.World()
 	for i, collective := range oneWay {
-		// Whoever is ahead is to come to the same slot again. What one writes for all
+		// A rank that is ahead is to use the same slot again. What one writes for all
 		// may have many.
 		length := 80
 		switch {

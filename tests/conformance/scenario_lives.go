@@ -125,7 +125,7 @@ func (s *stage) held(ctx context.Context) ([]held, error) {
 			list = append(list, process)
 		}
 	}
-	_, exchanged := s.comm.Exchange(ctx, nil) // nobody goes on before all have looked
+	_, exchanged := s.comm.Exchange(ctx, nil) // no rank continues before all have looked
 	return list, errors.Join(err, exchanged)
 }
 

@@ -10,8 +10,8 @@ import (
 )
 
 // freshMemory runs operations on memory that comes and goes: where it is freed the next often lies at its address. A
-// transport that registers memory must be told in time. Host memory is registered by this scenario, twice over, and
-// device memory by the host, before operations that are given it.
+// transport that registers memory must learn of that in time. Host memory is registered by this scenario, twice over,
+// and device memory by the host, before operations that are given it.
 func freshMemory(_ context.Context, s *stage) error {
 	if s.rank.symmetric {
 		return plugin.Errorf(plugin.Unsupported, "symmetric memory stays allocated")

@@ -42,7 +42,7 @@ func (s *stage) otherCall(ctx context.Context) error {
 					return nil, err
 				}
 			}
-			if _, err := s.comm.Exchange(ctx, nil); err != nil { // nobody is in a right call any more
+			if _, err := s.comm.Exchange(ctx, nil); err != nil { // no rank is in a right call any more
 				return nil, err
 			}
 			list, err := s.prepare(sub, []*Case{c})
@@ -53,8 +53,8 @@ func (s *stage) otherCall(ctx context.Context) error {
 		})
 }
 
-// otherLength has rank 1 receive a message of another length than rank 0 sends. A sender may have ended before anybody
-// can know.
+// otherLength has rank 1 receive a message of another length than rank 0 sends. A sender may have ended before any rank
+// can find out.
 func (s *stage) otherLength(ctx context.Context, length int64) error {
 	what := fmt.Sprintf("a send of %d elements and a recv of %d", s.c.Count, length)
 	return s.mistake(ctx, what, s.me == 1, func(*host.Communicator) (*host.Operation, error) {

@@ -12,7 +12,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Where the caller's memory may lie, and how far apart its blocks: right beside addresses that nobody may touch, and
+// Where the caller's memory may lie, and how far apart its blocks: right beside addresses that must not be touched, and
 // more bytes from its beginning than 32 bits count.
 
 // elsewhere runs an operation on memory of another place. Each buffer's blocks are copied to the addresses that place
@@ -58,8 +58,8 @@ func moveBlocks(far, near []byte, c *Case, displs []int64, blocks []block, out b
 	}
 }
 
-// pageEnd runs collectives on memory whose last byte, and then whose first, is beside an address that nobody may
-// touch. A rank that reads past the caller's memory dies of it, as it does where no page follows.
+// pageEnd runs collectives on memory whose last byte, and then whose first, is beside an address that must not be
+// touched. A rank that reads past the caller's memory dies of it, as it does where no page follows.
 func pageEnd(_ context.Context, s *stage) error {
 	for i, collective := range s.whole() {
 		if collective == plugin.Barrier {
@@ -95,7 +95,7 @@ func pageEnd(_ context.Context, s *stage) error {
 	return nil
 }
 
-// walled is memory between two pages that nobody may touch.
+// walled is memory between two pages that must not be touched.
 type walled struct{ all, memory []byte }
 
 // newWalled makes memory that ends at its last page's end or begins at its first page's beginning.

@@ -149,7 +149,7 @@ func sendRecvRing(_ context.Context, s *stage) error {
 func sendRecvPairs(_ context.Context, s *stage) error {
 	peer := s.me ^ 1
 	if peer >= s.comm.World() {
-		return nil // the odd one out has nobody
+		return nil // the odd one out has no partner
 	}
 	for round := range s.c.Repeat {
 		count := s.c.Count

@@ -105,7 +105,7 @@ func mixedSequence(_ context.Context, s *stage) error {
 }
 
 // barrierOrder lets every rank write the number of the round it is in into a
-// page that all ranks share, before a barrier, and read everybody's afterwards.
+// page that all ranks share, before a barrier, and read those of all ranks afterwards.
 func barrierOrder(_ context.Context, s *stage) error {
 	path := filepath.Join(s.rank.dir, fmt.Sprintf("barrier-%x-%d", s.c.Seed, s.c.Set))
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
@@ -128,7 +128,7 @@ func barrierOrder(_ context.Context, s *stage) error {
 	for rank := range s.comm.World() {
 		start = max(start, at(rank).Load())
 	}
-	if err := s.run(0, s.comm, barrier); err != nil { // everybody has read the page
+	if err := s.run(0, s.comm, barrier); err != nil { // all ranks have read the page
 		return err
 	}
 	for step := range s.c.Repeat {
@@ -142,7 +142,7 @@ func barrierOrder(_ context.Context, s *stage) error {
 				return fmt.Errorf("left barrier %d when rank %d had only entered %d", want, rank, got)
 			}
 		}
-		// Nobody starts the next round before everybody has looked.
+		// No rank starts the next round before all have looked.
 		if err := s.run(step, s.comm, barrier); err != nil {
 			return err
 		}

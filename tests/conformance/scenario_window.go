@@ -13,7 +13,7 @@ import (
 )
 
 // part returns this rank's bytes of a window as a buffer that can be checked: its
-// guards are the window's own first and last bytes, which nobody writes. On a
+// guards are the window's own first and last bytes, which no rank writes. On a
 // device its image lies in the side arena, which has room.
 func (s *stage) part(w *host.Window, c *Case, count int64) (*buffer, error) {
 	b := &buffer{name: "window", salt: 3, dtype: c.DType}
@@ -112,7 +112,7 @@ func putSignalWait(ctx context.Context, s *stage) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := s.run(0, s.comm, s.with(0, plugin.Barrier, 0)); err != nil { // everybody has filled its part
+	if err := s.run(0, s.comm, s.with(0, plugin.Barrier, 0)); err != nil { // all ranks have filled their parts
 		return err
 	}
 	bytes := n * s.c.DType.Bytes()

@@ -64,7 +64,7 @@ type rank struct {
 	counts    bool                       // it takes counts from device memory
 }
 
-// Close lets go of everything.
+// Close releases everything.
 func (r *rank) Close() error {
 	errs := []error{r.closeComms(), r.arena.close(), r.side.close()}
 	if r.device != nil {

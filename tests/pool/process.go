@@ -121,7 +121,7 @@ func (p *process) dump() {
 // hangUp closes the request pipe, at which a worker ends.
 func (p *process) hangUp() { _ = p.requests.Close() }
 
-// kill ends the process. Its children are its own affair: a worker that leaves
+// kill ends the process. It does not end its children: a worker that leaves
 // some behind has a fault that tests look for.
 func (p *process) kill() { _ = p.command.Process.Kill() }
 

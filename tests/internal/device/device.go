@@ -88,7 +88,7 @@ func Open(ordinal int) (_ *Device, err error) {
 	return d, nil
 }
 
-// Close destroys the streams and lets go of the context.
+// Close destroys the streams and releases the context.
 func (d *Device) Close() error {
 	var errs []error
 	for i, s := range d.Streams {

@@ -43,7 +43,7 @@ func (g *Graph) Launch(s cuda.Stream) error {
 	return g.device.Driver.LaunchGraph(g.device.Context, g.exec, s)
 }
 
-// Destroy forgets the graph; launches under way go on.
+// Destroy forgets the graph; launches under way continue.
 func (g *Graph) Destroy() error {
 	return errors.Join(g.device.Driver.DestroyGraphExec(g.exec), g.device.Driver.DestroyGraph(g.graph))
 }

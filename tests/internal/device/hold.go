@@ -139,7 +139,7 @@ func (h *Holder) Held() (bool, error) {
 	return !done, err
 }
 
-// Release lets go of the multiprocessors and waits for it.
+// Release frees the multiprocessors and waits until they are free.
 func (h *Holder) Release() error {
 	atomic.StoreUint64(h.at(0), 1)
 	return h.device.Driver.SynchronizeStream(h.device.Context, h.stream)

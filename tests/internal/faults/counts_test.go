@@ -9,9 +9,8 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Counts in device memory that cannot be are an error on all ranks, which says whose
-// and which, eager and replayed. Afterwards the same processes go on with another
-// communicator.
+// Invalid counts in device memory are an error on all ranks, which says whose and which, eager and replayed. Afterwards
+// the same processes make another communicator.
 func TestImpossibleCountsOnDevices(t *testing.T) {
 	size := devices(t, 2, 4)
 	const short, long = 1000, 600_000 // long messages are stored where their receiver offers

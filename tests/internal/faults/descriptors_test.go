@@ -11,9 +11,8 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Splits until descriptors run out, on one rank or on all: every rank hears of
-// the lack at the same split, within a round trip; nobody is taken for dead; and
-// once communicators are closed the next split works.
+// Splits until descriptors run out, on one rank or on all: every rank returns the lack at the same split, within a
+// round trip; no rank is taken for dead; and once communicators are closed the next split works.
 func TestSplitsWithoutDescriptors(t *testing.T) {
 	for _, limited := range []int{-1, 0, 2} {
 		for spare := 26; spare < 26+14; spare++ { // wherever in a split it happens

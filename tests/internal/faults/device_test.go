@@ -35,9 +35,8 @@ func devices(t *testing.T, least, most int) int {
 	return min(n, most)
 }
 
-// Kernels of the survivors wait for, read and write memory of the one who is
-// gone. They end, the error names it, and the same processes go on in the same
-// contexts, with results checked, on a smaller communicator.
+// Kernels of the survivors wait for, read and write memory of the one that is gone. They end, the error names it, and
+// the same processes continue in the same contexts, with results checked, on a smaller communicator.
 func TestKilledRankOnDevices(t *testing.T) {
 	size := devices(t, 2, 4)
 	random := random(t)
@@ -50,9 +49,8 @@ func TestKilledRankOnDevices(t *testing.T) {
 	}
 }
 
-// The plugin's process has made the memory and the kernels' images, but the
-// host launches the kernels: what runs, and what a graph replays, goes on and
-// gives the right results. Then the loss is told, and closing frees everything.
+// The plugin's process has made the memory and the kernels' images, but the host launches the kernels: what runs, and
+// what a graph replays, continues and gives the right results. Then the loss is reported, and closing frees everything.
 func TestKilledPluginOnDevices(t *testing.T) {
 	size := devices(t, 2, 4)
 	random := random(t)

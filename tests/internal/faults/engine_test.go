@@ -19,8 +19,8 @@ import (
 	"github.com/shunt-ccl/shunt/transports/ucx/ucxtest"
 )
 
-// An engine moves bytes by itself, in commands that the executor only waits for: what ends
-// them must be told as it is for steps that the executor runs.
+// An engine moves bytes by itself, in commands that the executor only waits for: what ends them must be reported as it
+// is for steps that the executor runs.
 
 func init() {
 	host.Register(sockets.Transport{})
@@ -86,7 +86,7 @@ func TestKilledEngineIsNamedByEveryRank(t *testing.T) {
 	w.gone(binary)
 }
 
-// breakHandler cuts one rank's connections after some operations, and goes on.
+// breakHandler cuts one rank's connections after some operations, and continues.
 func breakHandler(_ context.Context, w *pool.Worker, payload []byte) ([]byte, error) {
 	r, j, err := opened(w, payload)
 	if err != nil {

@@ -20,7 +20,7 @@ type hostsRequest struct {
 	Instead string // what it does: "another", "nothing", "refused", "closed"
 }
 
-// hostsHandler makes calls of two kinds, and then one that all ranks but Absent come to.
+// hostsHandler makes calls of two kinds, and then one that all ranks but Absent call.
 func hostsHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, error) {
 	var r hostsRequest
 	if err := json.Unmarshal(payload, &r); err != nil {
@@ -41,7 +41,7 @@ func hostsHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, 
 	if err := errors.Join(sum(count), sum(count)); err != nil {
 		return nil, err
 	}
-	if _, err := j.Comm.Exchange(ctx, []byte{0}); err != nil { // nobody is in a call any more
+	if _, err := j.Comm.Exchange(ctx, []byte{0}); err != nil { // no rank is in a call any more
 		return nil, err
 	}
 	began := time.Now()

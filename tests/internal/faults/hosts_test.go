@@ -11,7 +11,7 @@ import (
 )
 
 // Ranks on different hosts share no memory, and their engine knows only that it waits. They tell each other what they
-// have called: errors say who is where, and calls that differ end long before the deadline.
+// have called: errors say which rank is in which call, and calls that differ end long before the deadline.
 func TestRanksOfOtherHostsAreExplained(t *testing.T) {
 	const absent, timeout = 1, 6 * time.Second
 	for name, spec := range engines(t) {

@@ -63,9 +63,8 @@ func TestRankThatStaysOutOfACallIsNamed(t *testing.T) {
 	}
 }
 
-// Every number of spare descriptors makes joining fail at another place, until
-// there are enough. Wherever it is, all ranks must agree. Only a rank that
-// cannot even open a socket has nobody to agree with; it is missed.
+// Every number of spare descriptors makes joining fail at another place, until there are enough. Wherever it is, all
+// ranks must agree. Only a rank that cannot even open a socket has no connection over which to agree; it is missed.
 func TestDescriptorLimitIsAnAgreedError(t *testing.T) {
 	w := newWorld(t, 3)
 	failed := 0

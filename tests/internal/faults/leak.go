@@ -17,7 +17,7 @@ type Resources struct {
 	Threads     int
 	RSS         int64 // resident bytes, without pages of files on disk
 	GoHeap      int64 // of RSS about what the Go runtime has, from the system and not given back
-	DeviceFree  int64 // bytes of device memory that nobody has; 0 without a device
+	DeviceFree  int64 // free bytes of device memory; 0 without a device
 }
 
 // deviceLeak is the loss of device memory that is allowed: below that of one
@@ -26,7 +26,7 @@ type Resources struct {
 const deviceLeak = 8 << 20
 
 // Measure looks at this process. Descriptors of pipes and of the Go runtime's
-// poller are told by kind, not by number, so that two measurements compare.
+// poller are noted by kind, not by number, so that two measurements compare.
 func Measure() (Resources, error) {
 	var r Resources
 	entries, err := os.ReadDir("/proc/self/fd")
@@ -140,7 +140,7 @@ func Survey(binaries, dirs []string) (System, error) {
 }
 
 // process says whether a process runs one of the binaries. A zombie does not
-// count: it has let go of everything and waits for its parent.
+// count: it has released everything and waits for its parent.
 func process(pid string, binaries []string) (string, bool) {
 	stat, err := os.ReadFile("/proc/" + pid + "/stat")
 	if err != nil {

@@ -9,9 +9,8 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// A message whose ends differ is an error on all ranks, which names both lengths,
-// whatever ways messages so long go, eager and replayed. Afterwards the same processes
-// go on with another communicator.
+// A message whose ends differ is an error on all ranks, which names both lengths, whatever ways messages so long go,
+// eager and replayed. Afterwards the same processes make another communicator.
 func TestMessagesOfDifferentLengthsOnDevices(t *testing.T) {
 	size := devices(t, 2, 3)
 	const short, long = 16 << 10, 4 << 20 // long messages are stored where their receiver offers

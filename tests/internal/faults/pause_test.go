@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A job that is stopped as a whole, as by Ctrl-Z, a suspended allocation or a paused container, goes on: nobody takes
-// the time in which nobody ran for silence, or for the time of a call.
+// A job that is stopped as a whole, as by Ctrl-Z, a suspended allocation or a paused container, continues: the time in
+// which no rank ran counts neither as silence nor as time of a call.
 func TestPausedJobGoesOn(t *testing.T) {
 	random := random(t)
 	const heartbeat = "SHUNT_HEARTBEAT=100ms" // a rank is dead that is silent for a second
@@ -21,7 +21,7 @@ func TestPausedJobGoesOn(t *testing.T) {
 	}{
 		"host memory": {onHost, 2 * time.Second, 3},
 		"a plugin":    {place{transport: onPlugin}, 20 * time.Second, 1},
-		"devices":     {onDevice, 20 * time.Second, 1}, // kernels go on meanwhile, and so do their clocks
+		"devices":     {onDevice, 20 * time.Second, 1}, // kernels still run meanwhile, and so do their clocks
 	} {
 		t.Run(name, func(t *testing.T) {
 			for range c.pauses {

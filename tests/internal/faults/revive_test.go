@@ -19,7 +19,7 @@ import (
 
 func init() { pool.Handle("faults revive", reviveHandler) }
 
-// revived is the report of a rank that goes on after its plugin, or a peer's, has died.
+// revived is the report of a rank that continues after its plugin, or a peer's, has died.
 type revived struct {
 	Failure reply
 	World   int
@@ -115,8 +115,8 @@ func TestShrinkStartsADeadPluginAgain(t *testing.T) {
 	}
 }
 
-// A plugin that dies as soon as it is started again, or as soon as it is used, is given up: all survivors are told
-// which, long before their time is up.
+// A plugin that dies as soon as it is started again, or as soon as it is used, is given up: all survivors get its name,
+// long before their time is up.
 func TestShrinkGivesUpAPluginThatDiesAgainAndAgain(t *testing.T) {
 	for _, phase := range []string{"start", "open"} {
 		t.Run(phase, func(t *testing.T) {

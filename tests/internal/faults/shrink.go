@@ -24,8 +24,8 @@ type shrunk struct {
 	Leaks    []string
 }
 
-// shrinkHandler runs collectives and, whenever they fail, goes on with the
-// ranks that are left, until there are as few as asked for.
+// shrinkHandler runs collectives and, whenever they fail, continues with the ranks that are left, until there are as
+// few as asked for.
 func shrinkHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, error) {
 	r, j, err := opened(w, payload)
 	if err != nil {

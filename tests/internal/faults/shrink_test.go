@@ -15,7 +15,7 @@ import (
 )
 
 // shrink kills ranks in the given order while there is traffic, each at a
-// random moment after the one before, and checks that the others go on.
+// random moment after the one before, and checks that the others continue.
 func shrink(t *testing.T, random *rand.Rand, on place, size int, victims ...int) {
 	t.Helper()
 	shrinkWith(t, func(ctx context.Context, _ int) { moment(ctx, random) }, -1, on, size, victims...)
@@ -84,8 +84,8 @@ func shrinkWith(t *testing.T, pause func(ctx context.Context, death int), late i
 	w.close()
 }
 
-// The communicator that the survivors have agreed on loses a rank before one of them
-// has it in hand. All of them go on together all the same.
+// The communicator that the survivors have agreed on loses a rank before it was returned to one of them. All of them
+// continue together all the same.
 func TestShrinkWhenARankDiesRightAfterTheAgreement(t *testing.T) {
 	for _, late := range []int{2, 3} {
 		t.Run(fmt.Sprintf("late=%d", late), func(t *testing.T) {

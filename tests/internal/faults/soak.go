@@ -205,7 +205,7 @@ func soakCommunicatorsHandler(ctx context.Context, w *pool.Worker, payload []byt
 			if err != nil {
 				return nil, err
 			}
-			now.Descriptors, now.Mappings = nil, nil // only numbers are told, and the reply is bounded
+			now.Descriptors, now.Mappings = nil, nil // only their numbers are reported, as a reply is bounded
 			a.Course = append(a.Course, now)
 		}
 	}

@@ -46,7 +46,7 @@ type weathered struct {
 }
 
 // stormHandler does one thing over and over until it fails, or all ranks agree
-// that the time is over, and then goes on with those that are left.
+// that the time is over, and then continues with those that are left.
 func stormHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, error) {
 	var r stormRequest
 	if err := json.Unmarshal(payload, &r); err != nil {
@@ -158,7 +158,7 @@ func (j *rank) stormRound(ctx context.Context, r stormRequest, number int) error
 			return err
 		}
 		if next.World() != j.Comm.World() {
-			// Whoever is missing is so for a reason that the old one knows, or will soon.
+			// A rank is missing for a reason that the old communicator has, or gets soon.
 			err := j.Comm.Err()
 			for deadline := time.Now().Add(2 * time.Second); err == nil && time.Now().Before(deadline); err = j.Comm.Err() {
 				runtime.Gosched()

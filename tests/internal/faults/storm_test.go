@@ -92,9 +92,8 @@ func (b blow) longest() (d time.Duration) {
 	return d
 }
 
-// TestStorm lets random faults hit random worlds, knows what it did, and checks
-// what each survivor says of it: the cause, soon; one world of those that go on or
-// none; nothing left over.
+// TestStorm lets random faults hit random worlds, knows what it did, and checks what each survivor says of it: the
+// cause, soon; one world of those that continue or none; nothing left over.
 func TestStorm(t *testing.T) {
 	random := random(t)
 	for number := range *storms {
@@ -182,7 +181,7 @@ func (b blow) strike(t *testing.T) {
 			t.Logf("rank %d after %v: %s: %s", rank, s.Failed.At.Sub(struck), s.Failed.Code, s.Failed.Message)
 		}
 	}
-	// Those that go on are one world, and all of it, but for who was killed after he had agreed to it.
+	// Those that continue are one world, and all of it, but for ranks that were killed after they had agreed to it.
 	for rank, left := range went {
 		for _, other := range left {
 			if slices.Index(b.killed, int(other)) > 0 {
@@ -287,13 +286,13 @@ func (b blow) judge(t *testing.T, rank int, s weathered, all map[int]weathered, 
 		named = named || namesRank(f.Message, gone) || strings.Contains(f.Message, fmt.Sprint(pids[gone]))
 	}
 	if _, late := b.halted[rank]; late {
-		return // what it finds when it goes on may be anything of this, at its own time
+		return // what it finds when it continues may be anything of this, at its own time
 	}
 	allowed := 3 * time.Second
 	if len(b.halted) > 0 {
 		allowed += stormSilence
 	}
-	// A rank that has not come to the next rendezvous yet is told from one that is slow by the timeout alone. Ranks that
+	// A rank that has not called the next rendezvous yet differs from one that is slow by the timeout alone. Ranks that
 	// wait for it may wait for rank 0, which waits for the one that was stopped; and rank 0, when it comes at last, may
 	// find that they have given up.
 	early := b.phase == "life" && f.Code == plugin.Timeout

@@ -162,8 +162,7 @@ func TestStuckNativeFunctionIsNamedByEveryRank(t *testing.T) {
 	}
 }
 
-// A status that is in no table is told to every rank as what it is, with the sentence
-// that the transport left.
+// A status that is in no table is reported to every rank as what it is, with the sentence that the transport left.
 func TestUnknownStatusIsToldToEveryRank(t *testing.T) {
 	spec, env := stuckIn(t, "shared", "fails")
 	w := newWorldIn(t, 2, env...)

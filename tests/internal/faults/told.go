@@ -10,7 +10,7 @@ import (
 	"github.com/shunt-ccl/shunt/tests/pool"
 )
 
-// toldReply is the error that a rank was told of a call that only the GPU can refuse,
+// toldReply is the error that a rank got of a call that only the GPU can refuse,
 // and when the call began.
 type toldReply struct {
 	reply

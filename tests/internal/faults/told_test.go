@@ -9,7 +9,7 @@ import (
 	"github.com/shunt-ccl/shunt/tests/pool"
 )
 
-// allTold checks that every rank was told in time, by each of its checks, and that
+// allTold checks that every rank got the error in time, by each of its checks, and that
 // nothing is left. limit holds on real GPUs.
 func allTold(t *testing.T, name string, outcomes []pool.Outcome, limit time.Duration,
 	check func(rank int, a *toldReply)) {

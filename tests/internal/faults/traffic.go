@@ -22,7 +22,7 @@ const kinds = 7
 
 // operation runs one of a rotation of collectives, small and large. Every
 // depth-th call waits, where there is something to wait for, and checks its
-// result, which must be right if nothing failed: whoever died meanwhile.
+// result, which must be right if nothing failed, whichever rank died meanwhile.
 func (j *rank) operation(number int, most int64) error {
 	comm, world := j.Comm, int64(j.Comm.World())
 	n := []int64{8, most, 4096, most / 3 &^ 3}[number%4] / 4

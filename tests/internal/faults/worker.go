@@ -36,7 +36,7 @@ type request struct {
 	Limited int   // limit: the rank
 	Rounds  int   // soak
 	Bytes   int64 // traffic: size of the largest message
-	Left    int   // shrink: ranks that go on
+	Left    int   // shrink: ranks that continue
 	Late    int   // shrink: this rank is late when a new communicator has been agreed on; -1: none
 	Counted bool  // soak: counts are on the device
 }
@@ -124,7 +124,7 @@ func measure(j *job.Job) (Resources, error) {
 	return r, err
 }
 
-// settle lets go of what the runtime would let go of at some time.
+// settle releases what the runtime would release at some time.
 func settle() {
 	runtime.GC()
 	debug.FreeOSMemory()

@@ -169,7 +169,7 @@ func (w *world) gone(binaries ...string) {
 	}
 }
 
-// meet returns a request with a rendezvous that nobody has used.
+// meet returns a request with a rendezvous that has not been used.
 func (w *world) meet(transport string, timeout time.Duration) request {
 	w.joins++
 	return request{

@@ -14,7 +14,8 @@ const (
 	regionBytes = slotsAt + 2*slotBytes
 )
 
-// allGatherV writes the plan: all ranks publish a piece, wait for everybody's and read them, in two slots in turn.
+// allGatherV writes the plan: all ranks publish a piece, wait for those of all ranks and read them, in two slots in
+// turn.
 func (e *endpoint) allGatherV(req plugin.Request) (*plugin.Plan, error) {
 	b := plugin.NewBuilder(req, pieces)
 	at := func(rank int, offset plugin.Reg) plugin.RefID {

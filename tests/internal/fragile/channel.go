@@ -2,9 +2,8 @@ package fragile
 
 import "github.com/shunt-ccl/shunt/plugin"
 
-// A channel has one writer, and slots that its readers give back: each publishes how
-// many messages it has read, in a semaphore of its own. Before message n is written
-// everybody has read message n-ringSlots, whose slot it takes.
+// A channel has one writer, and slots that its readers give back: each publishes how many messages it has read, in a
+// semaphore of its own. Before message n is written all ranks have read message n-ringSlots, whose slot it takes.
 
 // channel describes the memory of a writer's messages.
 type channel struct {
@@ -33,7 +32,7 @@ func (w *writer) pair(from, to plugin.Reg) channel {
 	}
 }
 
-// fromRoot returns the channel from a root to everybody else.
+// fromRoot returns the channel from a root to all other ranks.
 func (w *writer) fromRoot(root plugin.Reg) channel {
 	c := channel{
 		writer: root, readers: w.peers(), reader: everybody, mutant: "no_credit_broadcast",

@@ -2,9 +2,9 @@ package fragile
 
 import "github.com/shunt-ccl/shunt/plugin"
 
-// An exchange has rounds, equally many on all ranks: everybody publishes a slot, waits
-// for everybody's and reads them. Two slots in turn suffice: a rank writes the slot of
-// round n+2 once it has heard of round n+1 from everybody, who then have read round n.
+// An exchange has rounds, equally many on all ranks: every rank publishes a slot, waits for those of all ranks and
+// reads them. Two slots in turn suffice: a rank writes the slot of round n+2 once all ranks have signaled round n+1,
+// and so have read round n.
 
 // exchange runs rounds for blocks of at most most bytes, of which of says what each
 // rank has. publish and read are given where the piece begins in its block, where it
@@ -96,7 +96,7 @@ func allGather(w *writer) {
 	})
 }
 
-// sum reduces n bytes of everybody's, in rank order: own here, and data elsewhere.
+// sum reduces n bytes of all ranks, in rank order: own here, and data elsewhere.
 func (w *writer) sum(dst, own plugin.RefID, data, n plugin.Reg) {
 	sources := make([]plugin.RefID, w.world)
 	for r := range sources {

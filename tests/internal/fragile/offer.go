@@ -2,9 +2,9 @@ package fragile
 
 import "github.com/shunt-ccl/shunt/plugin"
 
-// An offer is the address of a rank's send memory, behind a semaphore. Whoever has
-// copied the bytes from there says so, and an operation ends when all have: the memory
-// is the caller's again then, and the next offer may take the place of this one.
+// An offer is the address of a rank's send memory, behind a semaphore. A rank that has copied the bytes from there
+// signals it, and an operation ends when all have: the memory is the caller's again then, and the next offer may take
+// the place of this one.
 
 func allGatherOffers(w *writer) {
 	semaphore, taken := w.Const(offerSemaphore), w.Const(takenSemaphore)

@@ -94,7 +94,7 @@ func TestNamesOfSeveralAddresses(t *testing.T) {
 	}
 }
 
-// TestHostsOfOneName: hosts that SHUNT_HOST_ID takes for one are told so, and no rank is said to have died.
+// TestHostsOfOneName: ranks of hosts that SHUNT_HOST_ID takes for one get that error, and no rank is said to have died.
 func TestHostsOfOneName(t *testing.T) {
 	t.Parallel()
 	w := start(t, lan(t, 2), []int{0, 1}, Program{}, "SHUNT_HOST_ID=node", "SHUNT_TIMEOUT=10s")

@@ -41,7 +41,7 @@ var cut = []outage{
 	{name: "down", down: true},
 }
 
-// layouts are the hosts of ranks, and who may go on without host i.
+// layouts are the hosts of ranks, and which may continue without host i.
 var layouts = []struct {
 	name   string
 	where  []int
@@ -57,8 +57,8 @@ var layouts = []struct {
 var short = []string{"2+2/silent/host 0/calls", "1+1+1/silent/host 0/whole", "1+1+1/mute/host 1/split",
 	"1+2/deaf/host 1/calls"}
 
-// TestOutages loses a host while ranks call: for a while, which nobody but a clock may notice, and for good, where all
-// end with an error within seconds and one world at most goes on.
+// TestOutages loses a host while ranks call: for a while, of which only a clock may show anything, and for good, where
+// all end with an error within seconds and one world at most continues.
 func TestOutages(t *testing.T) {
 	t.Parallel()
 	for _, l := range layouts {
@@ -95,7 +95,7 @@ func TestOutages(t *testing.T) {
 	}
 }
 
-// TestLongOutage: a network that is away for three quarters of the time after which ranks count as dead loses nobody.
+// TestLongOutage: a network that is away for three quarters of the time after which ranks count as dead loses no rank.
 func TestLongOutage(t *testing.T) {
 	t.Parallel()
 	if reason := noLimit(); reason != "" {
@@ -104,7 +104,7 @@ func TestLongOutage(t *testing.T) {
 	away(t, lan(t, 2), 7800*time.Millisecond)
 }
 
-// TestOutageWithFewAttempts: a kernel that is told to give up after few attempts to send gives up no sooner than for
+// TestOutageWithFewAttempts: a kernel that is set to give up after few attempts to send gives up no sooner than for
 // other programs.
 func TestOutageWithFewAttempts(t *testing.T) {
 	t.Parallel()
@@ -127,7 +127,7 @@ func away(t *testing.T, hosts []*Host, outage time.Duration) {
 	w.unharmed()
 }
 
-// noLimit returns why the kernel cannot be told how long it may wait before it sends again; "" if it can.
+// noLimit returns why the kernel's longest wait before it sends again cannot be set; "" if it can.
 func noLimit() string {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err == nil {
@@ -164,7 +164,8 @@ func (o outage) end(t *testing.T, h *Host) {
 	}
 }
 
-// lost checks what becomes of ranks that a host is lost to: those of goesOn, a number of a bit a rank, go on together.
+// lost checks what becomes of ranks that a host is lost to: those of goesOn, a number of a bit a rank, continue
+// together.
 func (w *world) lost(where []int, host int, goesOn string) {
 	w.t.Helper()
 	for rank, p := range w.ranks {
@@ -201,7 +202,7 @@ func (w *world) lost(where []int, host int, goesOn string) {
 	w.sane()
 }
 
-// unharmed checks that nobody had an error.
+// unharmed checks that no rank had an error.
 func (w *world) unharmed() {
 	w.t.Helper()
 	for _, p := range w.ranks {
@@ -212,7 +213,7 @@ func (w *world) unharmed() {
 	w.sane()
 }
 
-// sane checks that results were right, and that nobody took long to close.
+// sane checks that results were right, and that no rank took long to close.
 func (w *world) sane() {
 	w.t.Helper()
 	for _, p := range w.ranks {
@@ -291,7 +292,7 @@ func TestKilledWhileSlow(t *testing.T) {
 	}
 }
 
-// TestPausedHosts: a job on several hosts that is stopped as a whole goes on, as one on a single host does.
+// TestPausedHosts: a job on several hosts that is stopped as a whole continues, as one on a single host does.
 func TestPausedHosts(t *testing.T) {
 	t.Parallel()
 	w := running(t, []int{0, 0, 1, 1}, Program{Pause: 5 * time.Millisecond})
@@ -307,7 +308,7 @@ func TestPausedHosts(t *testing.T) {
 	w.unharmed()
 }
 
-// survive checks that ranks that others have left have errors, and go on together or end.
+// survive checks that ranks that others have left have errors, and continue together or end.
 func (w *world) survive(dead []int) {
 	w.t.Helper()
 	var on []string
@@ -333,7 +334,7 @@ func (w *world) survive(dead []int) {
 	}
 }
 
-// TestAddressChanges: a host whose address changes is lost, whoever looks.
+// TestAddressChanges: a host whose address changes is lost, on whichever side a rank is.
 func TestAddressChanges(t *testing.T) {
 	t.Parallel()
 	hosts := lan(t, 2)

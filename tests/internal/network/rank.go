@@ -32,7 +32,7 @@ type Event struct {
 	At    time.Time
 }
 
-// Program describes the work of every rank, which joins, and then makes calls until it is told to stop.
+// Program describes the work of every rank, which joins, and then makes calls until it is stopped.
 type Program struct {
 	Does   string        // beside calls: "split", "whole" (a split of all) or "subset"; "nothing": no calls either
 	Bytes  int           // of a message
@@ -120,7 +120,7 @@ func (m *member) close(c *host.Communicator) {
 	m.say(e)
 }
 
-// calls makes calls and checks them, until one fails or a rank has been told to stop.
+// calls makes calls and checks them, until one fails or a rank was stopped.
 func (m *member) calls(c *host.Communicator) bool {
 	words := max(m.Bytes/8, 4)
 	in, out := make([]int64, words), make([]int64, words)

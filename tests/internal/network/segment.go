@@ -81,7 +81,7 @@ func (l *Link) read() {
 	}
 }
 
-// Set has the link treat what leaves its host, and what comes to it, so from now on.
+// Set has the link treat what leaves its host, and what reaches it, so from now on.
 func (l *Link) Set(out, in Condition) {
 	l.out.set(out)
 	l.in.set(in)

@@ -68,8 +68,8 @@ func sameForAll(t *testing.T, errs []error, code plugin.Code, origin int) {
 	}
 }
 
-// What fails on one rank alone, at any step that all take together, is
-// everybody's error, and nobody goes on or waits for the one who cannot.
+// What fails on one rank alone, at any step that all take together, is the error of all ranks, and no rank continues or
+// waits for the one that cannot.
 func TestRule10LocalFailureIsEverybodys(t *testing.T) {
 	const world, timeout = 3, 5 * time.Second
 	defer breakable.reset()
@@ -122,8 +122,7 @@ func inTime(t *testing.T, start time.Time, timeout time.Duration) {
 	}
 }
 
-// A rank waits in every collective for one who never calls it, until somebody
-// aborts. The wait must end at once.
+// A rank waits in every collective for one that never calls it, until a rank aborts. The wait must end at once.
 func TestRule12EveryWaitCanBeAborted(t *testing.T) {
 	breakable.reset()
 	for _, collective := range plugin.Collectives() {
@@ -178,8 +177,8 @@ func TestRule12EveryWaitCanBeAborted(t *testing.T) {
 	}
 }
 
-// Closing reports what went wrong, once, and lets go of everything all the
-// same; it never panics, whatever state the communicator is in.
+// Closing reports what went wrong, once, and releases everything all the same; it never panics, whatever state the
+// communicator is in.
 func TestRule14TeardownNeverFailsUpward(t *testing.T) {
 	defer breakable.reset()
 	t.Run("endpoint fails to close", func(t *testing.T) {

@@ -113,7 +113,7 @@ func TestGuide(t *testing.T) {
 	}
 }
 
-// TestGuideShrink: the other ranks of the program go on without rank 1.
+// TestGuideShrink: the other ranks of the program continue without rank 1.
 func TestGuideShrink(t *testing.T) {
 	s := pages(t)["shrink"]
 	python, env := pythonOf(t)

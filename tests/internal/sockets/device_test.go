@@ -121,7 +121,7 @@ func TestARankThatStaysAwayFromACommandOfTheStreamIsNamed(t *testing.T) {
 	}
 }
 
-// A connection that breaks is told in the engine's words, on every rank.
+// A connection that breaks is reported in the engine's words, on every rank.
 func TestABrokenConnectionEndsTheStream(t *testing.T) {
 	var once sync.Once
 	errs := onGPUs(t, "builtin:sockets", 20*time.Second, func(g *gathering) error {

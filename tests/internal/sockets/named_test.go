@@ -51,7 +51,7 @@ func TestTransportsThatOneRankNames(t *testing.T) {
 	})...))
 }
 
-// What one rank of a host cannot use, and nobody has named, no rank uses.
+// A transport that one rank of a host cannot use, and that was not named, is used by no rank.
 func TestTransportThatOneRankOfAHostCannotUse(t *testing.T) {
 	pickyRank = 1
 	defer func() { pickyRank = -1 }()

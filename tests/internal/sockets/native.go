@@ -8,8 +8,8 @@ package sockets
 #include "shunt_ring.h"
 #include "shunt_transport.h"
 
-// The commands of an endpoint, posted by native code instead of the host. held are those
-// whose request has not been told yet that they are done.
+// The commands of an endpoint, posted by native code instead of the host. held are those that are done and whose
+// request does not have their end yet.
 typedef struct engine {
   shunt_ring *ring;
   uint32_t slots;

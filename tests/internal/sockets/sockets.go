@@ -1,4 +1,4 @@
-// Package sockets is an engine for tests, as somebody else would write one: a transport
+// Package sockets is an engine for tests, as an author outside of this repository would write one: a transport
 // that moves bytes over TCP connections between its endpoints and shares no memory with
 // its peers, so that its ranks may be on any number of hosts. It serves every collective
 // but one-sided ones, on host memory, and on CUDA memory those that reduce nothing, in
@@ -7,7 +7,7 @@
 // An endpoint listens, publishes its address, and connects to all others when it has
 // theirs. Plans copy the caller's data into the staging memory of a command ring and
 // post commands that send and receive it. Every message has a header that says which
-// plan it is for and how long it is: ranks that disagree are told.
+// plan it is for and how long it is: ranks that disagree get an error.
 package sockets
 
 import (
@@ -64,7 +64,7 @@ func (Transport) Supports(req plugin.Request) plugin.Support {
 // card is the message that an endpoint publishes.
 type card struct {
 	Address string
-	Key     []byte // whoever connects must know it
+	Key     []byte // a process that connects must have it
 }
 
 type endpoint struct {

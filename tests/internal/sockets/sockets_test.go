@@ -44,7 +44,7 @@ func spec(t *testing.T, carrier string) string {
 }
 
 // An engine without shared memory passes on one host and on several, in every carrier. A
-// delay between hosts lasts its whole time, as nobody sees that the others wait: scenarios
+// delay between hosts lasts its whole time, as no rank sees that the others wait: scenarios
 // of nothing but delays run on one host. What it computes is the same in all carriers.
 func TestConformance(t *testing.T) {
 	kept := map[string]string{
