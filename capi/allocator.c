@@ -36,7 +36,7 @@ static void free_at(int place, void *memory, void *stream) {
   if (shunt_forked() || memory == NULL)
     return;
   if (go_allocator_free(number, memory, stream) != SHUNT_OK)
-    fprintf(stderr, "shunt: %s\n", shunt_last_error(NULL)); /* the caller cannot be told */
+    fprintf(stderr, "shunt: %s\n", shunt_last_error(NULL)); /* the caller gets no status */
 }
 
 #define FUNCTIONS(n)                                                                                               \

@@ -4,7 +4,7 @@
  * A child of fork() has one thread; Go's runtime needs its others and would
  * hang. The guard word lies in a page of its own that the kernel wipes in every
  * child (MADV_WIPEONFORK, Linux 4.14), raw clone() included; children that
- * share our memory (vfork) see it unchanged and go on to exec. Where the
+ * share our memory (vfork) see it unchanged and then call exec. Where the
  * kernel does not know the flag, an atfork handler clears the word instead.
  */
 #define _GNU_SOURCE

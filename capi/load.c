@@ -3,7 +3,7 @@
  *
  * The Go runtime starts on a thread of its own, beside the program's main. Its
  * poller takes two file descriptors, and it ends the process where there are
- * none, so that must be over before the program goes on and can use them up. The
+ * none, so that must be over before the program continues and can use them up. The
  * wait is bounded because the loader's lock is held meanwhile.
  */
 #define _GNU_SOURCE

@@ -149,7 +149,7 @@ typedef struct sc_work {
 
 typedef struct sc_submitted {
   int done;           /* pieces of work that are in their streams */
-  int capture_status; /* CU_STREAM_CAPTURE_STATUS_*, or -1 if it could not be told */
+  int capture_status; /* CU_STREAM_CAPTURE_STATUS_*, or -1 if it is unknown */
   int call_status;
   uint64_t stream; /* the stream's id, which no other stream of the process ever has; 0: not known (before CUDA 12.0) */
   uint64_t capture; /* id, 0 where the stream is not being captured */
@@ -171,7 +171,7 @@ typedef struct sc_mapping {
   uint64_t handle, bytes;
 } sc_mapping;
 
-/* Memory of one handle that somebody else has mapped, and a descriptor of it. */
+/* Memory of one handle that other code of the process has mapped, and a descriptor of it. */
 typedef struct sc_chunk {
   sc_ptr address;
   uint64_t bytes, buffer_id;
@@ -213,7 +213,7 @@ int sc_export(sc_handle context, uint64_t handle, int *fd);
 int sc_import(sc_handle context, int device, int fd, uint64_t bytes, sc_mapping *mapping);
 int sc_unmap(sc_handle context, const sc_mapping *mapping);
 /* The mapping that address lies in, exported. The handle is retained inside the
- * call alone, and nobody may unmap the memory meanwhile. */
+ * call alone, and the memory must stay mapped meanwhile. */
 int sc_export_chunk(sc_handle context, sc_ptr address, sc_chunk *chunk);
 /* Sets *same to whether the buffer id of every address is still the one beside it. */
 int sc_still_mapped(sc_handle context, const sc_ptr *at, const uint64_t *ids, int count, int *same);

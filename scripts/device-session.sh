@@ -13,7 +13,7 @@
 # Everything it needs lies beside it (make device-build). $OUT, or out/ beside this
 # file, gets logs.tgz and, from the table, JSON and Markdown, from tune its tables and
 # files: no more than eight files. A short table comes last. Each step has a limit, and no step begins when
-# SECONDS_A_PART (default 540) are over; steps that did not come to run are named.
+# SECONDS_A_PART (default 540) are over; steps that did not run are named.
 set -uo pipefail
 LOGS=$(mktemp -d "${TMPDIR:-/tmp}/shunt-session.XXXXXX")
 DEVICE_ROOT=${DEVICE_ROOT:-${TMPDIR:-/tmp}/shunt-device-$(id -u)}

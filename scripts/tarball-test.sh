@@ -9,7 +9,7 @@ trap 'rm -rf "$work"' EXIT
 sed -n '/<!-- snippet: c -->/,/^```$/p' README.md | sed '1,2d;$d' >"$work/hello.c"
 tar -C "$work" -xzf "$archive"
 mkdir "$work/other"
-touch "$work/other/kept" # of somebody else
+touch "$work/other/kept" # of another package
 "$work"/shunt-*/install.sh "$work/first"
 mv "$work/first" "$work/prefix"
 mkdir "$work/prefix/share/other"

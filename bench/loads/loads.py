@@ -106,7 +106,7 @@ class Bench:
         gc.collect()
         gc.disable()
         for round in range(-2, rounds):
-            draw.shuffle(order)  # so that nobody always follows the same one
+            draw.shuffle(order)  # so that none always follows the same one
             for c in order:
                 before = self.timed(load, None, queued) if baseline else 0.0
                 ms = self.timed(load, c, queued)

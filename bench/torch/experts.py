@@ -44,7 +44,7 @@ def one_hot(world: int, rows: int, g: torch.Generator) -> torch.Tensor:
 
 
 def empty_expert(world: int, rows: int, g: torch.Generator) -> torch.Tensor:
-    """Nobody sends anything to one rank."""
+    """No rank sends anything to one of them."""
     table = torch.full((world, world), rows * world // max(1, world - 1))
     table[:, torch.randint(0, world, (1,), generator=g)] = 0
     return table

@@ -220,7 +220,7 @@ SHUNT_API shunt_status shunt_note_refusal(shunt_comm comm, const char *call, con
 SHUNT_API shunt_status shunt_abort(shunt_comm comm, const char *reason);
 
 /* Local: waits for this rank's operations in flight, on a GPU two seconds at most (what
- * runs then goes on in its stream, and ends well if the peers come), then releases
+ * runs then continues in its stream, and ends well if the peers come), then releases
  * everything, windows and requests included. The handle is invalid afterwards, whatever
  * the status, which is an error of the release or of such an operation, not one that a
  * call on comm has returned already. */
@@ -418,7 +418,7 @@ SHUNT_API shunt_status shunt_request_wait(shunt_request request);
 /* For languages whose signal handlers run between calls. From now on a
  * collective, shunt_run, shunt_group_end or shunt_synchronize on comm that takes
  * longer than block_limit_ms returns SHUNT_PENDING, which is neither success nor failure: the
- * operation goes on, with the memory, until the same thread has called
+ * operation continues, with the memory, until the same thread has called
  * shunt_continue as often as it takes, or shunt_cancel. Calls that end in time
  * cost what they cost without it. 0, the default: never. On memory of a CUDA
  * device calls return anyway, but for the first of its kind. Since 1.1. */
@@ -542,8 +542,8 @@ SHUNT_API shunt_status shunt_allocator_functions(shunt_allocator allocator, shun
 
 /* Gives all memory back and ends the handle; waits up to two seconds for work on freed
  * memory. While blocks are allocated, or graphs exist that were captured with the
- * memory, it fails and the allocator goes on. An allocator outlives its communicator,
- * but does not grow without it. Local; ranks that go on with the communicator destroy a
+ * memory, it fails and the allocator stays usable. An allocator outlives its communicator,
+ * but does not grow without it. Local; ranks that still use the communicator destroy a
  * symmetric one between the same two collectives. */
 SHUNT_API shunt_status shunt_allocator_destroy(shunt_allocator allocator);
 

@@ -11,7 +11,7 @@
 struct ncclComm nc_comms[NC_COMMUNICATORS];
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static int next; /* places are reused as late as possible, so that a stale handle is told from a new one for long */
+static int next; /* places are reused as late as possible, so that a stale handle differs from a new one for long */
 
 ncclComm_t nc_allocate(void) {
   ncclComm_t found = NULL;
@@ -152,7 +152,7 @@ ncclResult_t nc_CommGetAsyncError(ncclComm_t comm, ncclResult_t *async_error) {
     return ncclSuccess;
   }
   if (atomic_load(&comm->jobs) == 0)
-    nc_settle(comm); /* a moment: whoever waits for the parent of a split goes on to use the child */
+    nc_settle(comm); /* a moment: a caller that waits for the parent of a split then uses the child */
   if (comm->shunt == NULL)
     return ncclSuccess;
   if (atomic_load(&comm->revoked) || atomic_load(&comm->settled)) /* all there is to tell */
@@ -261,7 +261,7 @@ ncclResult_t nc_CommRevoke(ncclComm_t comm, int flags) {
   if (atomic_load(&comm->state) == NC_FINALIZED || atomic_exchange(&comm->revoked, true))
     return nc_fail(comm, ncclInvalidArgument, finalized, name, comm->rank);
   if (comm->real != NULL && nc_real(NC_ncclCommRevoke) != NULL)
-    (void)NC_REAL(ncclCommRevoke)(comm->real, flags); /* Shunt's failure is the one that is told */
+    (void)NC_REAL(ncclCommRevoke)(comm->real, flags); /* Shunt's failure is the one that is returned */
   __atomic_store_n(&comm->cancel_children, 1, __ATOMIC_SEQ_CST);
   shunt_status status = nc_shunt.abort_(comm->shunt, name);
   nc_settle(comm);

@@ -262,7 +262,7 @@ ncclComm_t nc_real_or_make(ncclComm_t comm, enum nc_symbol symbol) {
     return NULL;
   if (comm->real == NULL) {
     nc_log("info", "%s on rank %d makes a communicator of NVIDIA's NCCL", nc_name(symbol), comm->rank);
-    atomic_fetch_add(&comm->jobs, 1); /* nobody closes it meanwhile */
+    atomic_fetch_add(&comm->jobs, 1); /* it is not closed meanwhile */
     failure = make_real(comm);
     pthread_mutex_lock(&comm->lock);
     atomic_fetch_sub(&comm->jobs, 1);

@@ -200,7 +200,7 @@ static bool goes_on(const struct nc_job *job) {
   return true;
 }
 
-/* run_jobs runs what the group has to make; ncclInProgress if some of it goes on. */
+/* run_jobs runs what the group has to make; ncclInProgress if some of it still runs. */
 static ncclResult_t run_jobs(struct nc_job *jobs) {
   ncclResult_t result = ncclSuccess;
   line_up(jobs);
@@ -307,7 +307,7 @@ static ncclResult_t close_group(bool run) {
     drop_jobs(jobs, result == ncclSuccess ? ncclInvalidUsage : result);
   } else {
     result = run_jobs(jobs);
-    if (result == ncclSuccess || result == ncclInProgress) { /* what goes on is of other communicators */
+    if (result == ncclSuccess || result == ncclInProgress) { /* what still runs is of other communicators */
       ncclResult_t ran = run_operations();
       result = ran == ncclSuccess ? result : ran;
     }

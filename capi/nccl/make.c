@@ -259,7 +259,7 @@ static shunt_status split_revoked(struct nc_job *job, shunt_comm *made) {
     return status;
   (void)nc_shunt.set_cancel_(whole, &parent->cancel_children); /* whole is ours alone: it is open */
   status = nc_shunt.split_(whole, job->color, job->key, made);
-  (void)nc_shunt.close_(whole); /* after the split nobody needs it */
+  (void)nc_shunt.close_(whole); /* after the split it is not needed */
   return status;
 }
 

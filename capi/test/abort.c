@@ -13,7 +13,7 @@ static char reason[1 << 17] = "enough waiting";
 static void *end_it(void *started) {
   shunt_request request = *(shunt_request *)started;
   int32_t done = 0;
-  /* The request is in flight and stays so: nobody sends. */
+  /* The request is in flight and stays so: no rank sends. */
   OK(shunt_request_test(request, 50, &done));
   CHECK(!done);
   memset(reason + strlen(reason), '.', sizeof reason - strlen(reason) - 1);

@@ -32,7 +32,7 @@ int main(void) {
   char id[SHUNT_UNIQUE_ID_BYTES], text[16];
   float a[64] __attribute__((aligned(64))), b[64];
   int64_t minus[1] = {-1}, one[1] = {1}, huge[1] = {INT64_MAX};
-  const int64_t *nowhere = (const int64_t *)(uintptr_t)0x100000000000; /* nobody must look there */
+  const int64_t *nowhere = (const int64_t *)(uintptr_t)0x100000000000; /* must not be read */
   shunt_options options = SHUNT_OPTIONS_INIT, none = SHUNT_OPTIONS_INIT, newer = SHUNT_OPTIONS_INIT;
   shunt_operation operation = SHUNT_OPERATION_INIT, unsized = SHUNT_OPERATION_INIT;
   const int32_t f32 = SHUNT_DTYPE_FLOAT32, sum = SHUNT_OP_SUM;

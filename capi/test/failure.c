@@ -126,7 +126,7 @@ int main(void) {
   if (rank == 0)
     pthread_join(ending, NULL);
 
-  /* afterwards too, as often as one likes; and the failed call is told of */
+  /* afterwards too, as often as one likes; and the failed call is reported */
   for (int i = 0; i < 3; i++) {
     OK(shunt_get_async_error(comm, &now));
     CHECK(now == SHUNT_ABORTED);

@@ -1,6 +1,6 @@
 /*
  * forked.c: after fork() every function returns SHUNT_FORKED at once, in a
- * child with and without a communicator; the parent goes on unharmed.
+ * child with and without a communicator; the parent continues unharmed.
  */
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,7 +1,7 @@
 /*
  * peer_death.c: the last rank kills itself in the middle of traffic. Every
  * survivor's call ends with peer_died and names it; the survivors shrink and
- * go on.
+ * continue.
  */
 #include <signal.h>
 

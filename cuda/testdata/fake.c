@@ -1,5 +1,5 @@
 /* fake.c: a libcuda for tests of the table: it keeps a stack of contexts per
- * thread, records launches and fails where it is told to. */
+ * thread, records launches and fails where the test says so. */
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdint.h>

@@ -67,7 +67,7 @@ def dispatch(comm, experts, vectors):
     order = np.argsort(chosen, kind="stable")  # by expert, and so by rank
     per_expert = np.bincount(chosen, minlength=experts.count).astype("int64")
 
-    # Everybody learns how many words each of its experts gets from whom.
+    # Every rank learns how many words each of its experts gets from which rank.
     arriving = comm.all_to_all(per_expert, np.empty_like(per_expert)).reshape(comm.world, EXPERTS_PER_RANK)
     to = per_expert.reshape(comm.world, EXPERTS_PER_RANK).sum(axis=1) * WIDTH
     come = arriving.sum(axis=1) * WIDTH

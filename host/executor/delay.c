@@ -3,7 +3,7 @@
  * decided by the seed and by what the rank does, never by a clock, so a run that is
  * repeated is late at the same steps. How long it is late is decided by the others:
  * a delay is over once every other rank sleeps in a wait, as nothing more can come
- * before this rank goes on. So whatever may happen before the step does happen,
+ * before this rank continues. So whatever may happen before the step does happen,
  * and it costs little.
  */
 #include "engine.h"
@@ -49,7 +49,7 @@ uint32_t sx_delay(sx_engine *e, sx_track *t, const sx_step *s) {
   if ((uint32_t)h >= d->chance) return SX_FINE;
   d->count++;
   t->at = s;
-  sx_ring(e); /* the others go on meanwhile */
+  sx_ring(e); /* the others run meanwhile */
   int64_t longest = d->longest - (int64_t)((h >> 32) % (uint64_t)(d->longest / 2 + 1));
   int64_t begin = sx_clock();
   for (;;) {

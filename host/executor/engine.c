@@ -89,7 +89,7 @@ void sx_engine_free(sx_engine *e) {
 void sx_engine_set_control(sx_engine *e, int32_t rank, void *page) {
   if (rank == e->rank) {
     e->own = page ? page : &e->private_page;
-    return; /* nobody rings its own doorbell through the table */
+    return; /* no rank rings its own doorbell through the table */
   }
   e->controls[rank] = page;
 }

@@ -217,7 +217,7 @@ typedef struct sx_note {
 enum {
   SX_FINE = 0,
   SX_FINE_TURN,   /* well, and Go's scheduler is due a turn: see turn.go */
-  SX_PAUSED,      /* not yet: the caller's block limit is over; sx_resume goes on */
+  SX_PAUSED,      /* not yet: the caller's block limit is over; sx_resume continues */
   SX_ABORTED,     /* x: cause; rank: who */
   SX_TIMEOUT,     /* rank: who was waited for */
   SX_BOUNDS,      /* x: offset, y: bytes, z: length of what; space, region, rank */

@@ -224,7 +224,7 @@ static int copy(sx_engine *e, sx_track *t, const sx_step *s, const sx_ref *refs)
     sx_copy(dst, src, n);
     return 0;
   }
-  sx_ring(e); /* peers need not wait for this copy to hear of earlier signals */
+  sx_ring(e); /* peers need not wait for this copy to see earlier signals */
   /* Overlapping memory moves in one piece; it is rare and must be right. */
   if (dst < src + n && src < dst + n) {
     if (dst != src) memmove(dst, src, (size_t)n);

@@ -11,7 +11,7 @@
  *
  * The mark need not be of the same call: a credit may be old, and a peer may
  * already be further on. So each rank also keeps its latest calls in its control
- * page, where lines move only when somebody looks.
+ * page, where lines move only when a peer looks.
  */
 #include "engine.h"
 
@@ -39,7 +39,7 @@ static const sx_control *page_of(const sx_engine *e, int64_t rank) {
 }
 
 int sx_contradicts(const sx_engine *e, int64_t rank, uint64_t theirs) {
-  if (!theirs) return 0; /* nobody has raised this semaphore yet */
+  if (!theirs) return 0; /* no rank has raised this semaphore yet */
   int16_t ahead = (int16_t)((uint16_t)theirs - (uint16_t)e->mark);
   if (ahead == 0) return theirs != e->mark;
   if (ahead > 0) return sx_page_contradicts(e, rank);

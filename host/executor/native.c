@@ -153,7 +153,7 @@ int sx_native(sx_engine *e, sx_track *t, const shunt_native *native) {
     e->failure.y = sx_clock() - begun;
     return -1;
   }
-  /* relaxed: nobody else looks until the next call is posted */
+  /* relaxed: no other thread looks until the next call is posted */
   atomic_store_explicit(&w->state, IDLE, memory_order_relaxed);
   if (reason) return -1; /* aborted while it ran: sx_look has told why */
   end(e, t, w->status, &w->report);

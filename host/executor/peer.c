@@ -33,7 +33,7 @@ int sx_peer_read(sx_engine *e, sx_track *t, const sx_ref *from, char *dst, int64
   /* What marks have told already where semaphores carry them: the length is the
    * peer's too. */
   if (!e->mark && SX_UNLIKELY(sx_page_contradicts(e, rank))) return refuse(e, t, SX_DISAGREE, rank, 0, n, at);
-  sx_ring(e); /* peers need not wait for this copy to hear of earlier signals */
+  sx_ring(e); /* peers need not wait for this copy to see earlier signals */
   for (int64_t done = 0; done < n;) {
     int64_t bytes = n - done < PIECE ? n - done : PIECE;
     struct iovec here = {dst + done, (size_t)bytes};

@@ -24,8 +24,8 @@ enum { FAULT_TIMEOUT = 2, FAULT_ENGINE = 6 }; /* plugin.Fault */
 /* A command that has begun. */
 typedef struct running {
   uint64_t number, base;
-  int64_t begun, stopped; /* clock; stopped: since when it is told to stop, or 0 */
-  int32_t peer;           /* 1 + who is waited for; 0: nobody in particular */
+  int64_t begun, stopped; /* clock; stopped: when it was asked to stop, or 0 */
+  int32_t peer;           /* 1 + the rank waited for; 0: none in particular */
   shunt_native native;    /* poll is null for a command of a ring */
   void *request;
   shunt_ring *ring;

@@ -31,7 +31,7 @@ void sx_proxy_wake(sx_proxy *proxy);
 const sx_proxy_failure *sx_proxy_failed(sx_proxy *proxy);
 /* Returns whether commands are in progress. */
 int sx_proxy_busy(sx_proxy *proxy);
-/* 1 + the base of a plan whose request was told to stop and has not ended in time, or 0. */
+/* 1 + the base of a plan whose request was asked to stop and has not ended in time, or 0. */
 uint64_t sx_proxy_stuck(sx_proxy *proxy);
 
 #endif

@@ -279,7 +279,7 @@ uint32_t sx_run_group(sx_engine *e, sx_launch **lanes, uint32_t count, uint64_t 
 }
 
 uint32_t sx_resume(sx_engine *e, const uint64_t *record) {
-  /* The state is running since sx_run, so nobody else is in here. What the
+  /* The state is running since sx_run, so no other thread is in here. What the
    * pausing thread wrote is visible: its caller handed the run over. */
   e->block_limit = 0;
   sx_here(e);

@@ -21,8 +21,8 @@
 #include "engine.h"
 
 /* Longest time spent yielding, in nanoseconds: some ten times what waking a
- * sleeper on another processor costs in a virtual machine. Yields that nobody
- * takes are cheap, and those that somebody takes are well spent. */
+ * sleeper on another processor costs in a virtual machine. Yields that no thread
+ * takes are cheap, and those that one takes are well spent. */
 #define YIELD_LIMIT 300000
 
 /* Longest sleep while requests of engines are polled, in nanoseconds. */
@@ -100,7 +100,7 @@ static uint32_t late(sx_engine *e, const sx_track *t, int64_t now) {
   return SX_TIMEOUT;
 }
 
-/* Whoever waits for long may wait for a rank that runs another collective. */
+/* A long wait may be for a rank that runs another collective. */
 static uint32_t elsewhere(sx_engine *e, const sx_track *t) {
   if (SX_LIKELY(!sx_page_contradicts(e, t->rank))) return SX_FINE;
   sx_fail(e, t, SX_DISAGREE);
@@ -118,19 +118,19 @@ uint32_t sx_look(sx_engine *e, const sx_track *t) {
   return reason ? reason : late(e, t, look_at_clock(e));
 }
 
-/* A live track that can go on, or null. */
+/* A live track that can continue, or null. */
 static inline sx_track *ready(sx_engine *e) {
   if (SX_UNLIKELY(e->polled)) sx_native_poll(e);
   for (uint32_t i = 0; i < e->count_live; i++) {
     const sx_track *t = e->live[i];
-    /* relaxed: the scheduler loads again with acquire before it goes on */
+    /* relaxed: the scheduler loads again with acquire before it continues */
     if ((int64_t)((uint64_t)atomic_load_explicit(t->word, memory_order_relaxed) - (uint64_t)t->value) >= 0)
       return e->live[i];
   }
   return NULL;
 }
 
-/* Tell other threads what the run waits for; null: it goes on. */
+/* Tell other threads what the run waits for; null: it does not wait. */
 static void publish(sx_engine *e, const sx_track *t, int64_t now) {
   uint32_t looks = atomic_load_explicit(&e->looks, memory_order_relaxed);
   atomic_store_explicit(&e->looks, looks + 1, memory_order_relaxed);
@@ -156,7 +156,7 @@ void sx_here(sx_engine *e) {
 }
 
 /* Returns whether the rank that a track waits for was last seen on this processor, so
- * that it cannot go on before this thread gives the processor up. */
+ * that it cannot continue before this thread gives the processor up. */
 static int shares_processor(const sx_engine *e, const sx_track *t) {
   const sx_control *peer = t->rank >= 0 && t->rank < e->world ? e->controls[t->rank] : NULL;
   return peer && atomic_load_explicit(&peer->cpu, memory_order_relaxed) == e->cpu;

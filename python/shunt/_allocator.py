@@ -44,7 +44,7 @@ def _bytes(size: Any, what: str) -> int:
 class Allocator(Owned):
     """A cache of memory of this rank's GPU that peers map, made by Communicator.allocator.
 
-    Memory is reused in the order of streams; nothing but close waits for a GPU, and other threads go on meanwhile.
+    Memory is reused in the order of streams; nothing but close waits for a GPU, and other threads still run meanwhile.
     Ranks may each go their own way, but with symmetric=True every rank makes the same calls in the same order (those
     that grow or shrink it are collective), and then large messages go through the GPUs' copy engines.
 

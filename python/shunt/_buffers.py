@@ -235,7 +235,7 @@ def _describe_any(obj: Any, what: str, writable: bool, dtype: DType | None, scal
     try:
         view = memoryview(obj)
     except (TypeError, BufferError) as error:
-        # The buffer protocol has no format for bfloat16 of jax, whose arrays say only there that nobody may write.
+        # The buffer protocol has no format for bfloat16 of jax, whose arrays say only there that they are read-only.
         if writable and isinstance(error, BufferError):
             raise InvalidArgumentError(f"{what}: {type(obj).__name__} is read-only") from None
         if not hasattr(obj, "__dlpack__"):

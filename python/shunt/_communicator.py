@@ -46,7 +46,7 @@ class Communicator(Objects):
     for. When one raises (Ctrl-C: KeyboardInterrupt) during a call, and the call is
     not over by then, the communicator is aborted: every other rank's calls raise
     AbortedError, "rank 1 aborted: interrupted by KeyboardInterrupt", and the
-    buffers are free again. Only Work.wait lets the operation go on.
+    buffers are free again. Only Work.wait lets the operation continue.
     """
 
     def __repr__(self) -> str:
@@ -288,7 +288,7 @@ class Communicator(Objects):
             self._lib.shunt_group_cancel(handle)
         self._groups.clear()
         try:
-            # A close that has begun goes on: there is nothing to cancel, nor to undo.
+            # A close that has begun continues: there is nothing to cancel, nor to undo.
             interruptible(lambda: _library.check(self._lib.shunt_close(handle)), lambda reason: None, lambda _: None)
         except ShuntError as error:
             found = found or error

@@ -104,7 +104,7 @@ def _lend(obj: Any, cuda: bool) -> Any:
     if not cuda:
         return _capsule(obj)
     try:
-        return _capsule(obj, stream=-1)  # nobody waits
+        return _capsule(obj, stream=-1)  # no stream waits
     except _REFUSALS as err:
         try:
             return _capsule(obj, stream=1)  # jax takes every number for that of a stream
@@ -113,7 +113,7 @@ def _lend(obj: Any, cuda: bool) -> Any:
 
 
 def _is_of_jax(obj: Any) -> bool:
-    """Whether nobody may write to obj though its capsule does not say so."""
+    """Whether obj is read-only though its capsule does not say so."""
     array = getattr(sys.modules.get("jax"), "Array", None)
     return isinstance(array, type) and isinstance(obj, array)
 

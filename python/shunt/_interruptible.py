@@ -69,7 +69,7 @@ def interruptible(call: Callable[[], Any], give_up: Callable[[bytes], Any], undo
     """Calls call(), and returns or raises what it does. Meanwhile Python's signal handlers run
     as they do between bytecodes. When one raises, give_up(reason) makes the call
     end, undo(outcome) takes back what it made if it has ended well all the same,
-    and the exception goes on. Handlers run in the main thread only, so elsewhere
+    and then the exception is raised. Handlers run in the main thread only, so elsewhere
     this is call(). So it is while the interpreter ends: a thread that is started then
     never runs, and up to Python 3.11 start() waits for it for ever."""
     if is_finalizing() or threading.current_thread() is not threading.main_thread():

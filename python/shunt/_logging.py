@@ -45,7 +45,7 @@ def log_to(logger: logging.Logger | str | None = "shunt") -> None:
 
 def _install(lib: ctypes.CDLL, function: Any) -> None:
     global _function
-    # The call lets go of the GIL: it waits for a line that another thread is handling.
+    # The call releases the GIL: it waits for a line that another thread is handling.
     _library.check(lib.shunt_set_log(ctypes.cast(function, ctypes.c_void_p).value, None, 0))
     _function = function
 

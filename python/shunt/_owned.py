@@ -4,7 +4,7 @@ from typing import Any, NoReturn
 
 
 class Owned:
-    """An object that is neither copied nor pickled: a copy would let go of what this one still uses, and another
+    """An object that is neither copied nor pickled: a copy would release what this one still uses, and another
     process has nothing behind it."""
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:  # copy and deepcopy end here too

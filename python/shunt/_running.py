@@ -50,7 +50,7 @@ class Running(Owned):
         #: Number of ranks.
         self.world: int = number.value
         _library.check(lib.shunt_set_block_limit(handle, BLOCK_LIMIT))
-        self._unclosed = [None]  # whoever takes it closes
+        self._unclosed = [None]  # the thread that takes it closes
         self._groups: dict[int, Open] = {}  # by thread
         self._works: dict[Work, None] = {}  # in flight, oldest first
         self._windows: set[Window] = set()

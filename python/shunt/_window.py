@@ -71,7 +71,7 @@ class Window(Owned):
     def __init__(self, comm: "Communicator", handle: int, base: int | None, size: int, on_device: bool) -> None:
         self._comm = comm
         self._handle: int | None = handle
-        self._unclosed = [handle]  # whoever takes it closes
+        self._unclosed = [handle]  # the thread that takes it closes
         self._base, self._size, self._on_device = base or 0, size, on_device
         self._memory = memoryview(_array(None if on_device else base, size)).cast("B")
 

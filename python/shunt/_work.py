@@ -47,7 +47,7 @@ class Work(Owned):
         self._name = name
         self._ended = False
         self._error: BaseException | None = None
-        self._lock = threading.RLock()  # a signal handler may come to wait while this thread holds it
+        self._lock = threading.RLock()  # a signal handler may wait while this thread holds it
         self._taking = False
 
     def __repr__(self) -> str:

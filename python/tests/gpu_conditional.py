@@ -258,7 +258,7 @@ def around(comm, gpu, kind):
 
 
 def outlives(comm, gpu, kind, size=MIB):
-    """The graph is destroyed, then the communicator closed; the executable goes on."""
+    """The graph is destroyed, then the communicator closed; the executable still runs."""
     part = comm.split(0)
     thing = AllReduce(part, gpu, size)
     graph = gpu.conditional(kind, [thing.body])
@@ -369,7 +369,7 @@ def main():
     if RANK == 0:
         print(f"{count} cases, {failures} failed on rank 0", flush=True)
     sys.stdout.flush()
-    os._exit(1 if failures else 0)  # a context that a failed case has broken keeps nobody
+    os._exit(1 if failures else 0)  # a context that a failed case has broken does not block the exit
 
 
 main()

@@ -35,7 +35,7 @@ def survive(fault: str) -> str:
             comm.all_reduce(x, x)
             torch.cuda.synchronize()
             if not x[0].item() == x[-1].item() == expected:
-                comm.barrier()  # an operation that failed on its stream is told by the next call
+                comm.barrier()  # the next call returns the error of an operation that failed on its stream
                 raise AssertionError((x[0].item(), x[-1].item(), expected))
             since = time.monotonic()
             if call == 20 and comm.rank == culprit:

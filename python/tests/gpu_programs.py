@@ -206,7 +206,7 @@ def blocks(room, counts, places, values):
 
 def counts_on_the_device(comm, gpu):
     """all_to_all_v whose counts the kernel reads: each replay of a graph has its own,
-    and those that cannot be are told on all ranks."""
+    and invalid ones are an error on all ranks."""
     rank, world, stream = comm.rank, comm.world, gpu.stream.value
     room = world * 4100
     arrays = [Array([0] * world, kind="q") for _ in range(4)]

@@ -173,7 +173,7 @@ class Shapeless:
 
 
 def miscounted(comm):
-    """Each rank is told what is wrong with the root's values."""
+    """The error of each rank says what is wrong with the root's values."""
     for values in ([1], 5, np.zeros(5), Shapeless()):
         told = "rank 0 has not one value for each"
         if comm.rank == 0:

@@ -35,7 +35,7 @@ def objects(comm):
     else:
         comm.send_object(comm.recv_object(comm.rank - 1), after)
 
-    # What is wrong on one rank is an error on all, and the communicator goes on.
+    # What is wrong on one rank is an error on all, and the communicator stays usable.
     bad = Unpicklable() if comm.rank == 1 else 1
     with pytest.raises(InvalidArgumentError, match="rank 1 has an object that cannot be pickled"):
         comm.all_gather_object(bad)

@@ -49,7 +49,7 @@ def once_inside(number, times=1, handled=None):
 
 
 def mark(name=None):
-    """Lets the rank go on that waits for the mark, or waits for it."""
+    """Lets the rank continue that waits for the mark, or waits for it."""
     path = os.environ["SHUNT_ID"].removeprefix("file://") + "-mark"
     if name:
         with open(path, "w") as file:
@@ -91,7 +91,7 @@ def in_group(comm):
 
 
 def blocked(where):
-    """Rank 1 is interrupted; the others wait for it and are told."""
+    """Rank 1 is interrupted; the others wait for it and get the error."""
     with shunt.init() as comm:
         if where != "first call":
             comm.all_reduce(np.ones(1))
@@ -183,7 +183,7 @@ def handled():
 
 
 def work_goes_on():
-    """Interrupted, Work.wait lets the operation go on."""
+    """Interrupted, Work.wait lets the operation continue."""
     with shunt.init() as comm:
         ones = np.ones(1000)
         if comm.rank == 1:
@@ -203,7 +203,7 @@ def work_goes_on():
 
 def storm():
     """Interrupted at any moment, again and again: what is raised is the
-    interrupt, or what the others are told; nothing hangs, nothing crashes."""
+    interrupt, or the error of the others; nothing hangs, nothing crashes."""
     with shunt.init() as whole:
         for round in range(12):
             with whole.split(0) as comm:

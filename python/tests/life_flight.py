@@ -78,7 +78,7 @@ ENDS = {
 
 
 def left(what, how):
-    """The program ends while an operation is in flight that goes on until the
+    """The program ends while an operation is in flight that runs until the
     interpreter has forgotten all modules."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
     comm = shunt.init()

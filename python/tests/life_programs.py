@@ -70,7 +70,7 @@ CALLS = {name.removeprefix("make_"): function for name, function in globals().it
 
 
 class Owner:
-    """Calls what it was told to call when it goes."""
+    """Calls the given function when it is destroyed."""
 
     def __init__(self, call, comm):
         self.call, self.comm = call, comm

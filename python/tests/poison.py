@@ -40,7 +40,7 @@ def numbers(count, value=0.0):
 
 
 class AtTheEnd:
-    """Calls a function when the interpreter has let go of all modules but its own."""
+    """Calls a function when the interpreter has unloaded all modules but its own."""
 
     def __init__(self, function):
         self._function = function

@@ -226,7 +226,7 @@ def windows(comm, rank, world):
 
 
 def dies(victim):
-    """Rank victim kills itself; the others must be told who it was."""
+    """Rank victim kills itself; the errors of the others must name it."""
     comm = shunt.init()
     x = np.zeros(1000)
     calls = 0
@@ -297,7 +297,7 @@ def aborts():
         entered.set()
     try:
         while True:
-            comm.recv(np.zeros(4), (comm.rank + 1) % comm.world)  # nobody sends
+            comm.recv(np.zeros(4), (comm.rank + 1) % comm.world)  # no rank sends
     except shunt.AbortedError as err:
         assert "changed my mind" in str(err), err
     comm.close()
@@ -348,7 +348,7 @@ def closes_during_a_call():
 
 def asks():
     """One thread reads the error and the records all the time, while the main
-    thread is inside a call that nobody completes; a third aborts."""
+    thread is inside a call that never completes; a third aborts."""
     comm = shunt.init()
     assert comm.error is None  # behind the call rank 0 may have aborted
     comm.all_reduce(np.zeros(10))
@@ -371,7 +371,7 @@ def asks():
     for thread in threads:
         thread.start()
     try:
-        comm.recv(np.zeros(4), (comm.rank + 1) % comm.world)  # nobody sends
+        comm.recv(np.zeros(4), (comm.rank + 1) % comm.world)  # no rank sends
     except shunt.AbortedError as err:
         raised = err
     for thread in threads:
@@ -423,7 +423,7 @@ def watches(program, directory):
 
 
 def keeps(number):
-    """The recorder keeps as many operations as it was told to."""
+    """The recorder keeps as many operations as was set."""
     with shunt.init() as comm:
         for _ in range(9):
             comm.barrier()
@@ -431,7 +431,7 @@ def keeps(number):
 
 
 def plugin_dies(told):
-    """The plugin's process is killed: that is raised once, by whoever meets it first."""
+    """The plugin's process is killed: that is raised once, by the first call that meets it."""
     comm = shunt.init()
     window = comm.window(64)
     comm.barrier()
@@ -460,7 +460,7 @@ def plugin_dies(told):
 
 
 def raises():
-    """An exception in a with block aborts, so that nobody waits for us."""
+    """An exception in a with block aborts, so that no rank waits for this one."""
     try:
         with shunt.init() as comm:
             if comm.rank == 0:

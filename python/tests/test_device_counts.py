@@ -19,7 +19,7 @@ def counts_at(at, **changes):
 
 
 def told(asked):
-    """What the library is told of an all_to_all_v with counts on the GPU, in the order
+    """What the library gets of an all_to_all_v with counts on the GPU, in the order
     of shunt_all_to_all_v_on_device, whichever function it was."""
     name, handle, *rest = asked
     if name == "shunt_all_to_all_v_on_device":

@@ -77,7 +77,7 @@ def test_the_logger_decides():
 
 
 def test_a_handler_may_fail_and_wait():
-    """While a line waits for the handler calls go on, and what the handler raises ends nothing."""
+    """While a line waits for the handler calls still run, and what the handler raises ends nothing."""
     done = run("""
         go_on = threading.Event()
         class Slow(Kept):

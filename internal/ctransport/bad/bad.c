@@ -22,7 +22,7 @@
 #define NO_MEMORY 10
 #define NO_OPEN 11
 #define NO_PREPARE 12
-#define UNRESOLVED 13    /* needs a function that nobody has */
+#define UNRESOLVED 13    /* needs a function that does not exist */
 #define MANY_ALGORITHMS 14
 #define ENDLESS_NAME 15
 #define NAN_COST 16

@@ -26,8 +26,8 @@ enum { PRIVATE = 0, SCRATCH = 1, COUNT_REGIONS = 2 };
 
 /* The private region: one word that only its rank uses, then two slots, used
  * in turn, of a line with the semaphore and SLOT_DATA bytes. Two suffice: a
- * rank fills a slot again only after it has heard from everybody once more,
- * and nobody says anything before having read what the slot held. */
+ * rank fills a slot again only after every rank has signaled once more,
+ * and no rank signals before it has read what the slot held. */
 #define LINE 64
 #define SLOT_BASE 4096
 #define SLOT_DATA 16384
@@ -274,7 +274,7 @@ static void write_one_shot(plan *p, const shunt_request *request) {
   step(p, SHUNT_STEP_SET, SHUNT_ALU_ADD, TEMP(SLOT), TEMP(TURN), CONST(BASE), 0, 0);
   step(p, SHUNT_STEP_SET, SHUNT_ALU_ADD, TEMP(DATA), TEMP(SLOT), CONST(HEAD), 0, 0);
   /* Publish the own data, then the epoch: the signal releases the copy. Also
-   * when there are no bytes: everybody signals and waits, always. */
+   * when there are no bytes: every rank signals and waits, always. */
   step(p, SHUNT_STEP_COPY, 0, OWN_DATA, SEND, 0, 0, SHUNT_SLOT_BYTES);
   step(p, SHUNT_STEP_SIGNAL, 0, OWN_SEMAPHORE, TEMP(EPOCH), SHUNT_NONE, 0, 0);
   /* The wait acquires what the peer's signal released. */

@@ -62,7 +62,7 @@ def list_of_wrong_length(w):
 
 @case(worlds=(3,))
 def list_of_wrong_length_at_the_root(w):
-    """Only the root has the list: it alone can see what is wrong, and everyone is told."""
+    """Only the root has the list: it alone can see what is wrong, and all ranks get the error."""
     short = [torch.ones(2, device=w.device) for _ in range(w.size - 1)]
     t = torch.ones(2, device=w.device)
     w.needs(w.judged, "gloo: its texts are its own")
@@ -173,7 +173,7 @@ def after_destroy(w):
 
 @case(worlds=(2,))
 def after_abort(w):
-    """A call on an aborted group says so; another group goes on."""
+    """A call on an aborted group says so; another group still works."""
     group = w.new_group()
     t = torch.ones(4, device=w.device)
     dist.all_reduce(t, group=group)

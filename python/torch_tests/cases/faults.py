@@ -182,7 +182,7 @@ def refused_arguments_are_explained(w):
 
 @case(breaks=True, worlds=(2, 3))
 def monitored_barrier_names_the_missing(w):
-    w.needs(w.judged, "torch: has it for gloo alone, where the others are told after its timeout")
+    w.needs(w.judged, "torch: has it for gloo alone, where the others get an error after its timeout")
     if w.rank == w.size - 1:
         return time.sleep(4)
     try:
@@ -277,7 +277,7 @@ def killed_between_calls(w):
 
 @case(dies=True, worlds=(2,))
 def the_store_is_killed(w):
-    """A receive from any rank asks the store who sends; that it is gone is told as for every call."""
+    """A receive from any rank asks the store who sends; that it is gone is reported as for every call."""
     w.needs(w.judged and w.device.type == "cpu", "gloo and GPUs: no receive that asks the store")
     from shunt.torch._extension import C
     common, key = dist.distributed_c10d._get_default_store(), f"port of {w.seed}"
@@ -310,7 +310,7 @@ def killed_then_destroyed(w):
 
 @case(breaks=True, worlds=(2, 3))
 def aborted_while_others_wait(w):
-    """One rank aborts: the others, who wait in a collective, are told."""
+    """One rank aborts: the others, which wait in a collective, get the error."""
     w.needs(w.judged, "gloo: abort does nothing")
     group = w.new_group(seconds=40)
     t = torch.ones(1000, device=w.device)

@@ -203,7 +203,7 @@ def group_ranks(w):
 
 @case(each=["destroyed", "aborted"], worlds=(2,))
 def to_oneself_until_the_group_ends(w, how):
-    """A message to oneself without its other end fails with the group; nobody waits for ever."""
+    """A message to oneself without its other end fails with the group; no rank waits for ever."""
     w.needs(w.judged and w.device.type == "cpu", "gloo and GPUs: no messages to oneself")
     group = w.new_group()
     works = [dist.irecv(torch.ones(3), w.rank, group=group), dist.irecv(torch.ones(3), w.rank, group=group)]

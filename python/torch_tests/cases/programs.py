@@ -42,7 +42,7 @@ def ddp_200_steps(w):
 
 @case(worlds=(2,))
 def ddp_small_buckets(w):
-    """A bucket for each parameter: many all_reduces in flight while the backward pass goes on."""
+    """A bucket for each parameter: many all_reduces in flight while the backward pass runs."""
     def run(group):
         model = DistributedDataParallel(m.make(w.device), process_group=group, bucket_cap_mb=0.001,
                                         gradient_as_bucket_view=True)

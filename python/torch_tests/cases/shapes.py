@@ -155,7 +155,7 @@ def barriers(w):
 
 @case()
 def barriers_wait_for_the_gpu(w):
-    """What is in a rank's stream before a barrier has ended when anybody leaves it."""
+    """What is in a rank's stream before a barrier has ended when any rank leaves it."""
     import time
     w.needs(w.device.type == "cuda", "there is no stream")
     dist.all_reduce(w.own(1), group=w.group)

@@ -104,7 +104,7 @@ def waited_with_timeout(w, name):
 
 @case(worlds=(2, 3))
 def waited_too_short(w):
-    """The error names the call and its group; the call goes on, and a later wait ends with it."""
+    """The error names the call and its group; the call continues, and a later wait ends with it."""
     w.needs(w.judged and w.device.type == "cpu", "gloo: aborts the call; on GPUs wait does not block")
     calls = {"all_reduce": lambda t: dist.all_reduce(t, group=w.group, async_op=True),
              "all_gather_into_tensor": lambda t: dist.all_gather_into_tensor(w.empty((w.size, 3)), t, group=w.group,
@@ -260,7 +260,7 @@ def async_then_plain(w):
 
 @case()
 def works_dropped(w):
-    """A Work that nobody keeps still completes, and its tensors live as long."""
+    """A Work without a reference still completes, and its tensors live as long."""
     for i in range(30):
         dist.all_reduce(torch.ones(5000, device=w.device), group=w.group, async_op=True)
     t = torch.ones(3, device=w.device)

@@ -1,7 +1,7 @@
 /*
  * abort.c: ncclCommAbort at the moment at which a communicator has been made, and its library does not have it yet: for
- * one of two ranks, which are threads of one process. The other rank does not go on before the abort has returned, so
- * the first would wait for it.
+ * one of two ranks, which are threads of one process. The other rank does not continue before the abort has returned,
+ * so the first would wait for it.
  *
  *   PROGRAM init | split
  */

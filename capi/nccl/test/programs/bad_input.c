@@ -196,7 +196,7 @@ static void destroyed_in_group(void) {
 int main(int argc, char **argv) {
   ncclUniqueId id;
   int version = 0;
-  /* Before the first communicator there are no threads of Go's: a child may go on to use the library. */
+  /* Before the first communicator there are no threads of Go's: a child may use the library. */
   CHECK(ncclGetVersion(&version));
   WANT(version == 22809);
   if (argc > 1 && strcmp(argv[1], "fork") == 0) {

@@ -90,7 +90,7 @@ static void unsupported(void) {
     CHECK(ncclRedOpDestroy(ops[l], comms[l]));
   WANT(logged("ncclRedOpDestroy op=77 comm=0xfa4e") == here);
   WANT(ncclReduceScatter(values, values + 1, 1, 7, ops[0], comms[0], NULL) == ncclInvalidArgument);
-  /* Communicators that are made of it have their own; an asynchronous error of either is told. */
+  /* Communicators that are made of it have their own; an asynchronous error of either is returned. */
   CHECK(ncclGroupStart());
   for (int l = 0; l < here; l++)
     CHECK(ncclCommSplit(comms[l], 0, 0, &children[l], NULL));
@@ -144,7 +144,7 @@ static void listed(void) {
   WANT(ncclCommMemStats(ranks[0].comm, 0, NULL) == ncclInvalidUsage);
 }
 
-/* Rank 1 has no library, or one that fails: every rank is told of it, and Shunt goes on. */
+/* Rank 1 has no library, or one that fails: every rank gets the error, and Shunt stays usable. */
 static void failing(const char *words) {
   ncclComm_t comm = ranks[0].comm;
   uint64_t value;
@@ -184,7 +184,7 @@ static void abort_making(void) {
   WANT(result == ncclRemoteError);
 }
 
-/* Ranks whose settings differ: nobody gets a communicator, everybody is told. */
+/* Ranks whose settings differ: no rank gets a communicator, and all get the error. */
 static int differing(char **argv) {
   ncclComm_t comm;
   world = atoi(argv[2]);

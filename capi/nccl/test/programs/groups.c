@@ -41,7 +41,7 @@ static void destroy(ncclComm_t *comms) {
       CHECK(ncclCommDestroy(comms[l]));
 }
 
-/* end is ncclGroupEnd, and waits for what goes on behind it. */
+/* end is ncclGroupEnd, and waits for what still runs after it. */
 static void end(ncclComm_t *comms) {
   ncclResult_t result = ncclGroupEnd();
   WANT(result == ncclSuccess || result == ncclInProgress);
@@ -156,7 +156,7 @@ int main(int argc, char **argv) {
   CHECK(ncclGroupEnd());
   splits_of_two(comms, other, whole);
   registrations(comms, whole);
-  /* An operation runs also where something of another communicator goes on. */
+  /* An operation runs also while something of another communicator runs. */
   ncclComm_t children[MOST];
   CHECK(ncclGroupStart());
   for (int l = 0; l < here; l++)

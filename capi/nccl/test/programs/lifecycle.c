@@ -177,7 +177,7 @@ static void non_blocking(ncclUniqueId id) {
   }
 }
 
-/* Without the last rank, which does not call; twice, as the parent goes on. */
+/* Without the last rank, which does not call; twice, as the parent stays usable. */
 static void shrinks(void) {
   ncclComm_t comms[MOST] = {0}, parents[MOST];
   int excluded[] = {world - 1};
@@ -223,7 +223,7 @@ static void aborts(ncclUniqueId id) {
   WANT(ncclCommAbort(comm) == ncclInvalidArgument);
 }
 
-/* All ranks end what one of them waits for, and go on with a split and a shrink of the communicator. */
+/* All ranks end what one of them waits for, and continue with a split and a shrink of the communicator. */
 static void revokes(ncclUniqueId id) {
   ncclComm_t comm, comms[MOST];
   ncclResult_t result = ncclSuccess;
@@ -280,7 +280,7 @@ static void shrinks_failed(ncclUniqueId id) {
   CHECK(ncclCommDestroy(comm));
 }
 
-/* Ranks that call differently are told, not left to hang. */
+/* Ranks that call differently return an error and do not hang. */
 static void mismatch(ncclUniqueId id) {
   ncclComm_t comm;
   ncclResult_t result;

@@ -93,7 +93,7 @@ std::shared_ptr<Channel> ShuntBackend::makeChannel(const std::string& name, int 
 
 void ShuntBackend::checkMembers(const Where& waiting) {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (!closed_.empty()) return;  // communicators may be going, and those who wait are told in another way
+  if (!closed_.empty()) return;  // communicators may be going, and callers that wait get the error in another way
   for (auto& [_, channel] : channels_)
     channel->ifMade([&](Communicator& communicator) { communicator.check(waiting); });
 }

@@ -1,4 +1,4 @@
-// work.hpp: handles of calls that go on after they have returned.
+// work.hpp: handles of calls that continue after they have returned.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -29,7 +29,7 @@ class HostWork : public Work {
  public:
   HostWork(const Where& where, OpType type, uint64_t sequence, Tensors outputs, std::function<void()> job);
 
-  // Runs the job, once; after is called when the job has ended and nobody has been told yet, beforeCallbacks if there
+  // Runs the job, once; after is called when the job has ended and no caller was notified yet, beforeCallbacks if there
   // may be callbacks, which run here.
   void run(const std::function<void()>& after, const std::function<void()>& beforeCallbacks);
 
