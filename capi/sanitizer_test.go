@@ -12,7 +12,7 @@ import (
 	"github.com/shunt-ccl/shunt/internal/ctransport"
 )
 
-// sanitized compiles a program as users do who look for their own mistakes: with
+// sanitized compiles a program as users do to find their own mistakes: with
 // AddressSanitizer, which reports leaks at exit.
 func sanitized(t *testing.T, source string) string {
 	t.Helper()

@@ -275,8 +275,8 @@ func testDissent(t *testing.T, transport string, all, other callOf, known int) {
 		switch all.collective {
 		case plugin.AllReduce, plugin.AllGather, plugin.AllGatherV, plugin.ReduceScatter, plugin.ReduceScatterV,
 			plugin.AllToAll, plugin.AllToAllV, plugin.Barrier:
-			// Every rank waits for all others, so all return the error; but who gives a
-			// block of another length has received all of its own.
+			// Every rank waits for all others, so all return the error; but a rank that gives a block of another length has
+			// received all of its own.
 			if err == nil && !(w.uneven && w.collective == plugin.AllToAllV) {
 				return fmt.Errorf("the call itself ended well: %w", errWrong)
 			}

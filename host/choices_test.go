@@ -12,7 +12,7 @@ import (
 	"github.com/shunt-ccl/shunt/transports/shm"
 )
 
-// moody is a transport whose Supports returns what a test wants. It is registered twice
+// moody is a transport whose Supports returns what a test sets. It is registered twice
 // under different names, as the ranks of a test are in one process, and then calls
 // itself the same.
 type moody struct {

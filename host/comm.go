@@ -117,8 +117,8 @@ func (c *Communicator) closed(what string) error {
 	return nil
 }
 
-// failed says whether the communicator has failed. What a kernel has reported by now counts, so that who waited for a
-// stream by other means than Synchronize learns of it in the next call. The caller is admitted.
+// failed says whether the communicator has failed. What a kernel has reported by now counts, so that a caller that
+// waited for a stream by other means than Synchronize learns of it in the next call. The caller is admitted.
 func (c *Communicator) failed() bool {
 	if c.device != nil && c.device.Exec.Faulted() {
 		c.endpoints.Look()

@@ -38,7 +38,7 @@ func (r *rank) reduced(c *host.Communicator, count int) error {
 	return errors.Join(err, r.free(p))
 }
 
-// A closed communicator holds nothing, and says so.
+// DeviceBytes of a closed communicator is 0.
 func TestDeviceBytesOnceClosed(t *testing.T) {
 	deviceWorld(t, 2, func(r *rank) error {
 		before := r.DeviceBytes()

@@ -92,7 +92,7 @@ func TestDeviceRankThatHasClosedIsNamed(t *testing.T) {
 	require.Less(t, time.Since(began), 10*time.Second)
 }
 
-// Nor does it fail those who need nothing more of it.
+// Nor does it fail ranks that need nothing more of it.
 func TestDeviceRankThatHasClosedIsNotMissed(t *testing.T) {
 	deviceWorld(t, 2, func(r *rank) error {
 		b, done := r.buffers(10, 10)

@@ -96,8 +96,8 @@ func everyoneSays(r *rank, yes bool) (bool, error) {
 	return all, done(err)
 }
 
-// A group receives into one tensor by parts, but for its own: what a kernel wants is
-// one export from the first to the last.
+// A group receives into one tensor by parts, but for its own: what a kernel needs is one export from the first to the
+// last.
 func TestGroupsExportTheMemoryOfAllTheirReceives(t *testing.T) {
 	const n, count = 3, 400_000 // messages that go past the channel
 	deviceWorld(t, n, func(r *rank) error {

@@ -16,8 +16,7 @@ import (
 	"github.com/shunt-ccl/shunt/transports/shm"
 )
 
-// exchanging is a transport whose endpoints keep what they are given, and fail where
-// a test wants them to.
+// exchanging is a transport whose endpoints keep what they are given, and fail where a test says so.
 type exchanging struct {
 	shm.Transport
 	mu sync.Mutex
@@ -25,7 +24,7 @@ type exchanging struct {
 	given []given
 }
 
-// manner is the behaviour of endpoints that a test wants; nil: correct.
+// manner is the behaviour of endpoints that a test sets; nil: correct.
 type manner struct {
 	publish func(rank int, x plugin.Exchange) ([]byte, error)
 	connect func(rank int, x plugin.Exchange) error

@@ -34,8 +34,8 @@ func (l *lines) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// The first call of a kind begins with an agreement: who stays away from it is
-// reported as soon as in later calls.
+// The first call of a kind begins with an agreement: a rank that stays away from it is reported as soon as in later
+// calls.
 func TestWhoStaysAwayFromAFirstCallIsReported(t *testing.T) {
 	t.Setenv("SHUNT_STALL_WARNING", "50ms")
 	log := &lines{want: `collective=all_reduce for="peer rank 1 (pid`, found: make(chan struct{})}

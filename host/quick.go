@@ -80,8 +80,8 @@ func (c *Communicator) quick(op *Operation) bool {
 	return true
 }
 
-// rightLength compares a message that has come by a short form; false: the communicator has failed, which the long way
-// says.
+// rightLength compares the length of a message that a short form has received; false: the communicator has failed,
+// which the long way says.
 func (c *Communicator) rightLength(peer int, r *repeated) bool {
 	c.ledger.Unchecked.Add(peer, r.messages.Count()-1, r.message)
 	c.failFor(c.ledger.Unchecked.Compare(&c.observer))

@@ -95,7 +95,7 @@ func TestOnlyWhatFailsIsWritten(t *testing.T) {
 		}
 		if c.Rank() == 0 {
 			half.Abort("for a reason")
-			if _, err := filed(dir, "world_1.5.0.json"); err != nil { // who aborts may end now
+			if _, err := filed(dir, "world_1.5.0.json"); err != nil { // the rank that aborts may end now
 				return err
 			}
 		}

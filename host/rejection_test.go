@@ -42,8 +42,7 @@ func (h *heard) lines(with string) (lines []string) {
 	return lines
 }
 
-// patient returns what adjusts a rank's options: its waits end soon, and its warnings are
-// heard.
+// patient returns what adjusts a rank's options: its waits end soon, and its warnings are recorded.
 func patient(timeout time.Duration, log *heard) func(int, *host.Options) {
 	return func(_ int, o *host.Options) {
 		o.Timeout, o.Logger = timeout, slog.New(slog.NewTextHandler(log, nil))
@@ -52,8 +51,8 @@ func patient(timeout time.Duration, log *heard) func(int, *host.Options) {
 
 const sumRefused = "rank 2 refused its all_reduce: count -1 is negative"
 
-// Rank 2's arguments are wrong. It learns so at once; the others, who wait for it,
-// after SHUNT_STALL_WARNING from the log and in the end from their error.
+// Rank 2's arguments are wrong. It returns that at once; the others, which wait for it, after SHUNT_STALL_WARNING from
+// the log and in the end from their error.
 func TestARefusedCallIsNamedToThoseWhoWait(t *testing.T) {
 	for name, known := range map[string]int{"first call": 0, "later call": 1} {
 		t.Run(name, func(t *testing.T) {

@@ -144,7 +144,7 @@ func TestSlices(t *testing.T) {
 	})
 }
 
-// The dtype matters to what is added up: bits of one type would be another sum in another.
+// What is added up depends on the dtype: bits of one type would be another sum in another.
 func TestSlicesHaveTheirDType(t *testing.T) {
 	world(t, 2, func(c *host.Communicator) error {
 		half, small, large := []float32{0.5}, []int8{-1}, []uint64{1 << 63}

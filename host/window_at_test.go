@@ -78,7 +78,7 @@ func TestWindowsInRegisteredMemory(t *testing.T) {
 			}
 		}
 		var second *host.Window
-		if r.Rank() < 2 { // rank 0 signals 1 there, which first hears nothing of
+		if r.Rank() < 2 { // rank 0 signals 1 there, which must not count in
 			if second, err = r.NewWindowAt(pointer(p+cuda.Ptr(bytes)), bytes); err != nil {
 				return err
 			}

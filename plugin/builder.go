@@ -224,8 +224,7 @@ func (b *Builder) PeerRecv(rank, offset Reg) RefID {
 	return b.ref(Ref{Space: SpacePeerRecv, Rank: uint16(rank), Offset: uint16(offset), Scale: None})
 }
 
-// Refs puts copies of the given refs side by side, as reduce wants its
-// sources, and returns the first.
+// Refs puts copies of the given refs side by side, as reduce takes its sources, and returns the first.
 func (b *Builder) Refs(refs ...RefID) (first RefID, count int) {
 	first = RefID(len(b.plan.Refs))
 	for _, r := range refs {
@@ -254,8 +253,8 @@ func (b *Builder) Load(word RefID) Reg {
 	return t
 }
 
-// Address returns the address of a place in the caller's send or receive memory, as Peer
-// wants it. Store it in a word and signal for a peer to load it.
+// Address returns the address of a place in the caller's send or receive memory, as Peer takes it. Store it in a word
+// and signal for a peer to load it.
 func (b *Builder) Address(place RefID) Reg {
 	t := b.Temp()
 	b.step(Step{Kind: StepAddress, Dst: uint16(t), A: uint16(place)})

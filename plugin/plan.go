@@ -94,11 +94,10 @@ type Arg struct {
 	Bytes uint16 // size of the parameter: 1, 2, 4 or 8
 }
 
-// Native is C code in the host's address space: either Function, called as
-// Function(Context, registers, send, recv, stream), which returns a Code; or Start and
-// Poll, which never block. On CUDA memory Function enqueues as it is called, and Start is
-// called when the stream has come to the step, by a thread of the host's own.
-// shunt_transport.h has their prototypes.
+// Native is C code in the host's address space: either Function, called as Function(Context, registers, send, recv,
+// stream), which returns a Code; or Start and Poll, which never block. On CUDA memory Function enqueues as it is
+// called, and Start is called when the stream has reached the step, by a thread of the host's own. shunt_transport.h
+// has their prototypes.
 type Native struct {
 	Function uintptr
 	Context  uintptr

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What is in a table is valid, and the next value is not: who adds a row must extend Valid.
+// What is in a table is valid, and the next value is not: with a new row Valid must be extended.
 func TestValid(t *testing.T) {
 	collectives, dtypes, ops := Collectives(), DTypes(), Ops()
 	for _, v := range collectives {

@@ -131,7 +131,7 @@ func TestBenchUnder(t *testing.T) {
 	require.Contains(t, stderr, "[0] under 0 a shell\n")
 }
 
-// A rank that dies ends the benchmark with a report of who and how.
+// A rank that dies ends the benchmark with a report of which rank and how.
 func TestBenchReportsDeath(t *testing.T) {
 	t.Setenv(failpoint.Variable, "bench.corrupt[1]=exit@3")
 	_, stderr, code := shunt(t, "bench", "-n", "2", "--max", "1K", "--budget", "1ms")

@@ -44,7 +44,7 @@ func preloadBeside(folder string) (*preload, error) {
 		strings.Join(placesOfNCCL, ", "), folder)
 }
 
-// env returns what comes to the ranks' environment. Libraries that they were to load anyway are
+// env returns what is added to the ranks' environment. Libraries that they were to load anyway are
 // loaded behind this one.
 func (p *preload) env(environment []string) []string {
 	all := p.library

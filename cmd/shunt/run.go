@@ -232,7 +232,7 @@ func (r *runner) start(c *cobra.Command, args []string) error {
 	return finish(c, report, err, left, gather)
 }
 
-// input is standard input, for a rank. A terminal's is read here, as it stops those who are not in its foreground.
+// input is standard input, for a rank. A terminal's is read here, as it stops processes that are not in its foreground.
 func input() (io.Reader, error) {
 	if !launch.Terminal(os.Stdin) {
 		return os.Stdin, nil

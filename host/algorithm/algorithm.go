@@ -13,9 +13,8 @@ const Prefix = "generic"
 // IsGeneric reports whether a name is one that Supports of this package gives.
 func IsGeneric(name string) bool { return strings.HasPrefix(name, Prefix+"/") }
 
-// row is one algorithm. Every one serves every size. Its cost is a guess about
-// memory that a processor can write: a transport that knows better offers
-// plans of its own, which are tried first at equal cost.
+// row is one algorithm. Every one serves every size. Its cost is a guess about memory that a processor can write: a
+// transport with faster ways offers plans of its own, which are tried first at equal cost.
 type row struct {
 	name      string
 	write     func(*writer)

@@ -11,7 +11,7 @@ const (
 	maxGroups  = 4096 + maxParted // of one rank
 	maxPending = 1024             // collectives of one group
 	maxHeld    = 64 << 20         // bytes of data in collectives that are not complete, in all groups
-	maxEmpty   = maxParted        // groups for each rank that all have closed who came, while others are still to come
+	maxEmpty   = maxParted        // groups for each rank that all who came have closed, while others are still to come
 )
 
 // storeGroup is a group of ranks at the store. Its errors number them by their places in it, as its communicator does.
@@ -25,7 +25,7 @@ type storeGroup struct {
 	pending map[string]*collective // by tag
 	failed  *plugin.Error          // every collective but survivors returns this
 	seq     uint64                 // results so far
-	history *history               // what the ranks have heard from a lost store; nil: there was none
+	history *history               // what the ranks have received from a lost store; nil: there was none
 }
 
 // collective is one operation in progress.
@@ -39,7 +39,7 @@ type collective struct {
 	// the same error
 	err   *plugin.Error
 	seq   uint64 // its number within the group, once it has failed
-	round uint64 // survivors: of questions to those who have come
+	round uint64 // survivors: of questions to the ranks that have come
 }
 
 // joinGroup enters m in the group that msg describes. The caller holds mu.
@@ -196,7 +196,7 @@ func (st *store) contribute(m *member, msg *message) error {
 		g.reply(m.who.Rank, msg.Tag, 0, g.failed)
 		return nil
 	}
-	if c != nil && c.have[me] && c.err != nil { // it tries again what others are still to hear the end of
+	if c != nil && c.have[me] && c.err != nil { // it tries again a collective whose end others are still to receive
 		g.reply(m.who.Rank, msg.Tag, c.seq, c.err)
 		return nil
 	}

@@ -118,7 +118,7 @@ func TestSlowStoreBesideSilentPlaces(t *testing.T) {
 	require.Less(t, time.Since(began), handshakeTimeout)
 }
 
-// Rank 0 listens where others may come by: at each of the addresses of its name.
+// Rank 0 listens where others may connect: at each of the addresses of its name.
 func TestWhereRankZeroListens(t *testing.T) {
 	port := strconv.Itoa(freePort(t))
 	for _, c := range []struct {

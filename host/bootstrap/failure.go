@@ -8,7 +8,7 @@ import (
 
 // Failure reports the end of a rank, or of a group.
 type Failure struct {
-	Rank  int    // of the session: who died, gave up or aborted
+	Rank  int    // of the session: the one that died, gave up or aborted
 	PID   int    // its process
 	Host  string // its host's name
 	Group string // key of the group that it aborted; "" for the whole job

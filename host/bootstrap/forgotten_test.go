@@ -84,7 +84,7 @@ func wants(t *testing.T, rank int, err error, code plugin.Code, text string) {
 	}
 }
 
-// A rank gives up while the store is silent, and the store is lost: the other rank hears why from the successor,
+// A rank gives up while the store is silent, and the store is lost: the other rank gets the reason from the successor,
 // whether it waits already or comes late.
 func TestGivingUpWhileTheStoreIsSilent(t *testing.T) {
 	lost := &plugin.Error{Code: plugin.PluginDied, Rank: 1, Message: "rank 1 lost its transport"}
@@ -226,7 +226,8 @@ func TestNewsIsToldAgain(t *testing.T) {
 	}
 }
 
-// Ranks that have heard differently of a collective agree at the successor: how it ended, and that it is over.
+// Ranks that have received different outcomes of a collective agree at the successor: how it ended, and that it is
+// over.
 func TestHearsayOfAFailedCollective(t *testing.T) {
 	gaveUp, old := rankError(plugin.Timeout, 1, "rank 1 waited"), rankError(plugin.Timeout, 2, "long ago")
 	failed := func(seq uint64, err *plugin.Error) recent { return recent{seq: seq, tag: "c", err: err} }
@@ -235,7 +236,7 @@ func TestHearsayOfAFailedCollective(t *testing.T) {
 	for name, c := range map[string]struct {
 		heard          // by ranks 1, 2 and 3
 		waits [3]bool  // for another end
-		want  [3]error // what those that wait hear, and those that have given up, if the end is an error
+		want  [3]error // what ranks that wait return, and those that have given up, if the end is an error
 	}{
 		"one has heard":                   {heard{{failed(5, gaveUp)}, {failed(5, gaveUp)}, nil}, [3]bool{2: true}, [3]error{2: gaveUp}},
 		"given up":                        {heard{{abandoned}, nil, nil}, [3]bool{1: true, 2: true}, [3]error{gaveUp, gaveUp, gaveUp}},
@@ -287,7 +288,7 @@ func TestHearsayOfAFailedCollective(t *testing.T) {
 	}
 }
 
-// A rank that has given up a collective and called it again hears once how that ends: as the first did, if it calls
+// A rank that has given up a collective and called it again gets its outcome once: as the first did, if it calls
 // before the others know the outcome, or together with their next call.
 func TestCallingAgainWhatWasGivenUp(t *testing.T) {
 	gaveUp := rankError(plugin.Timeout, 1, "rank 1 waited")

@@ -249,7 +249,7 @@ func lossReason(err error, silence time.Duration) string {
 		return "it sent a malformed message: " + err.Error()
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.ErrClosedPipe),
 		errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), // with something of ours unread
-		errors.Is(err, net.ErrClosed): // by who had met one of these in sending
+		errors.Is(err, net.ErrClosed): // by a sender that had met one of these
 		return "its process has ended, or its connection was closed without a goodbye"
 	default:
 		return "its connection was lost: " + err.Error()

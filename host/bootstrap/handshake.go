@@ -177,7 +177,7 @@ func admit(conn net.Conn, find func(storeID) door) (*frameConn, door, *message, 
 	if d == nil {
 		if st := lookupName(name); st != nil && (name != storeID{}) {
 			st.meetStranger(conn.RemoteAddr())
-			_, _ = conn.Write(encodeOtherSecret()) // a stranger; who cannot read it does not learn it
+			_, _ = conn.Write(encodeOtherSecret()) // without the secret it cannot be read
 			return nil, nil, nil, plugin.Errorf(plugin.Protocol, "it is a rank with another secret")
 		}
 		return nil, nil, nil, errNoSuchStore

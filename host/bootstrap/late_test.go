@@ -69,7 +69,7 @@ func TestLateToAGroup(t *testing.T) {
 	}
 }
 
-// Who closes the group while it waits there is no survivor.
+// A rank that closes the group while it waits in survivors is none.
 func TestSurvivorsWithoutWhoHasClosed(t *testing.T) {
 	const n = 3
 	s := joinAll(t, n, nil)
@@ -140,7 +140,7 @@ func TestGroupsThatNobodyComesTo(t *testing.T) {
 	}
 }
 
-// A rank that tries a collective again before all have heard that it failed hears the same once more.
+// A rank that tries a collective again before all have received its failure gets the same once more.
 func TestTryingAgainBeforeAllHaveHeard(t *testing.T) {
 	s := joinAll(t, 2, nil)
 	barrier := func(rank int) error { return s[rank].All().Barrier(t.Context(), "b") }

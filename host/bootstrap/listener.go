@@ -182,7 +182,7 @@ func listen(p place) (listener net.Listener, foreign bool, err error) {
 }
 
 // listening returns where a host that others look for at places listens: on every interface for a name that this host
-// itself takes for loopback, as Debian's 127.0.1.1, and for a name of several addresses, as others may come by each.
+// itself takes for loopback, as Debian's 127.0.1.1, and for a name of several addresses, as others may connect by each.
 func listening(ctx context.Context, places []place) ([]place, error) {
 	list := make([]place, len(places))
 	for i, p := range places {
@@ -227,7 +227,7 @@ func (h *hub) release() {
 	last := h.refs == 0
 	if last {
 		delete(registry.hubs, h.key)
-		h.listener.Close() // with mu held: who takes the place next finds it free
+		h.listener.Close() // with mu held: the next listener finds the place free
 	}
 	registry.mu.Unlock()
 	if !last {
@@ -354,7 +354,7 @@ func (h *hub) receive(conn net.Conn) {
 	defer h.done.Done()
 	f, d, first, err := admit(conn, findDoor)
 	if err != nil {
-		conn.Close() // before it leaves, as who looks for room counts these connections
+		conn.Close() // before it leaves, as these connections count where room is looked for
 	}
 	if here := h.leave(conn); err != nil || !here {
 		conn.Close()

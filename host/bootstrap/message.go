@@ -12,7 +12,7 @@ type msgKind uint8
 
 const (
 	// from a rank to the store
-	msgHello   msgKind = iota + 1 // who I am
+	msgHello   msgKind = iota + 1 // rank, world and process of the sender
 	msgGroup                      // I speak of these ranks by this number
 	msgUngroup                    // no longer
 	msgOp                         // my part of a collective
@@ -102,7 +102,7 @@ type message struct {
 	Data   []byte        // op, result, tell: the rest of the frame
 	Err    *plugin.Error // cancel, fail, refuse, result, event; hello: why the rank cannot join
 	Retry  bool          // refuse: try again, this store serves another round; to a rank that has joined: it was given up
-	Rank   int           // event; tell: who has said it, within the group
+	Rank   int           // event; tell: its sender, within the group
 	State  State         // event
 	Member Member        // hello
 	World  int           // hello

@@ -149,7 +149,7 @@ func (m model) steps(s modelState, emit func(what event, next modelState)) {
 			bit := uint8(1) << r
 			next := s
 			switch {
-			case t == 0 || (s.store[t].buried|s.store[t].suspect)&bit != 0: // the first store takes nobody back
+			case t == 0 || (s.store[t].buried|s.store[t].suspect)&bit != 0: // the first store takes no rank back
 				next.role[r] = over
 				emit(event{"%d is turned away by %d", [2]int{r, t}}, next)
 			default:

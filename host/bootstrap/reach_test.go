@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// silentAddress returns an address that leaves those who connect without any reply: its queue is full.
+// silentAddress returns an address that leaves connections without any reply: its queue is full.
 func silentAddress(t *testing.T) string {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)

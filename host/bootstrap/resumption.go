@@ -21,7 +21,7 @@ type standing struct {
 	err   *plugin.Error // why it is neither alive nor left
 }
 
-// recent is the end of a collective that a rank has heard lately. Should the store be lost
+// recent is the end of a collective that a rank has received lately. Should the store be lost
 // between telling one rank and telling another, the one tells the other.
 type recent struct {
 	seq  uint64 // number within the group; 0: of what this rank gave up and the store said nothing to

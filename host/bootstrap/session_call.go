@@ -164,7 +164,7 @@ func (s *Session) cancel(k waitKey, w *waiter, err *plugin.Error) {
 	}
 }
 
-// closedError returns the error of who uses a group that this rank has closed.
+// closedError returns the error of using a group that this rank has closed.
 func (g *Group) closedError() *plugin.Error {
 	return rankError(plugin.Closed, g.rank, "rank %d has closed group %q", g.rank, g.key)
 }

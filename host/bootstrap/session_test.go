@@ -324,7 +324,7 @@ func TestUseOfAClosedGroup(t *testing.T) {
 	noErrors(t, each(n, func(rank int) error { return s[rank].All().Barrier(t.Context(), "all live") }))
 }
 
-// A rank that leaves because of another's end is not taken for the cause by who makes a group later.
+// A rank that leaves because of another's end is not taken for the cause by ranks that make a group later.
 func TestWhoLeftIsNotTheCause(t *testing.T) {
 	s := joinAll(t, 3, nil)
 	s[1].Fail(&plugin.Error{Code: plugin.PeerDied, Rank: 1, Message: "the cause"})

@@ -110,7 +110,7 @@ func (st *store) enroll(f *frameConn, hello *message, inProcess bool) {
 			hello.Member.Host, st.world))
 		return
 	case failed:
-		st.arrived++ // linger waits for all to have heard
+		st.arrived++ // linger waits until all have received the failure
 		refuse(false, st.failure)
 		return
 	}

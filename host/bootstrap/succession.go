@@ -149,7 +149,7 @@ func (s *Session) heir(skip map[int]bool) int {
 // hostStore runs the store here.
 func (s *Session) hostStore(ctx context.Context) (*frameConn, error) {
 	root := newSuccessor(s, s.standby.secret)
-	root.attach() // cannot fail, nobody else knows it
+	root.attach() // cannot fail, as no other process knows the address
 	s.logger.Info("rendezvous: taking the store over", "rank", s.rank, "from", s.storeName())
 	s.standby.host(root.store)
 	conn := s.standby.connect()

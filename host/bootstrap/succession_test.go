@@ -57,7 +57,7 @@ func TestStoppedRankIsToldThatItWasGivenUp(t *testing.T) {
 
 			c = arriving(t, url+"2", 0, 1, 3)
 			c.stop(2)
-			c.ranks[1].line() // which has heard what became of it
+			c.ranks[1].line() // which has received its outcome
 			c.resume(2)
 			if line := c.ranks[2].line(); !strings.HasPrefix(line, "error rank 3 (pid") ||
 				!strings.Contains(line, "it gave no sign of life for 2s") {
@@ -297,7 +297,7 @@ func TestGroupThatIsMadeDuringASuccession(t *testing.T) {
 // A rank that the lost store had not notified of a death is notified by the new one.
 func TestSuccessorTellsOfDeaths(t *testing.T) {
 	u := newUnderstudyThatKnows(t, 4, 0, 2)
-	u.s.states[2], u.s.reasons[2] = Alive, nil // rank 3 has not heard
+	u.s.states[2], u.s.reasons[2] = Alive, nil // rank 3 has not received it
 	f := u.arrive(3, &message{Kind: msgResumed})
 	for heard := map[int]bool{}; !heard[0] || !heard[2]; {
 		kind, body, err := f.read()

@@ -21,8 +21,7 @@ type resuming struct {
 	late   bool // the time to come is over
 }
 
-// heldMessage is something said again. It waits for what the other ranks have
-// heard from the lost store.
+// heldMessage is a repeated message. It waits for what the other ranks have received from the lost store.
 type heldMessage struct {
 	from *member
 	msg  *message
@@ -34,7 +33,7 @@ type toldBy struct {
 	group uint32
 }
 
-// history collects the results that the ranks of a group have heard from a lost store.
+// history collects the results that the ranks of a group have received from a lost store.
 type history struct {
 	heard  map[int]uint64 // rank → number of the latest result it knows
 	recent []recent       // results

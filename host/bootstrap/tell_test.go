@@ -51,7 +51,7 @@ func TestTell(t *testing.T) {
 	assert.Empty(t, groups[2].Told())
 }
 
-// A rank that reads slowly misses news; it is not cut off for it, as for what it must hear.
+// A rank that reads slowly misses news; it is not cut off for that, as it is for messages that it must read.
 func TestTellingARankThatReadsSlowly(t *testing.T) {
 	sessions := joinAll(t, 2, func(c *Config) { c.Silence = time.Hour }) // as it says nothing meanwhile
 	noErrors(t, each(2, func(rank int) error { return sessions[rank].All().Barrier(t.Context(), "before") }))

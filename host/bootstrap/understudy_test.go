@@ -8,8 +8,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// understudy is a store that takes over, with ranks that say what the test
-// wants them to have said and heard.
+// understudy is a store that takes over, with ranks that have sent and received what the test says.
 type understudy struct {
 	t     *testing.T
 	s     *Session

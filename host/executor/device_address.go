@@ -43,7 +43,7 @@ func (r *deviceRun) address(number uint16, n int64) (uint64, *Failure) {
 	}
 	offset := frame[ref.Offset]
 	if offset < 0 || n > length || offset > length-n {
-		code := plugin.InvalidArgument // who called gave the length and the counts
+		code := plugin.InvalidArgument // the caller gave the length and the counts
 		if rank >= 0 {
 			code = plugin.Internal
 		}

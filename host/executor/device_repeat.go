@@ -61,7 +61,7 @@ func forgetPlace(ls []DeviceLaunch) {
 	}
 }
 
-// fits reports whether a plan would come to the launch of last time.
+// fits reports whether a plan would make the launch of last time.
 func (m *repeat) fits(a *Arguments, regions uint64, flags uint32) bool {
 	return m.known && m.regions == regions && m.flags == flags && len(a.Arrays) == 0 && len(a.PeerRecv) == 0 &&
 		m.send == (a.Send != nil) && m.recv == (a.Recv != nil) && m.slots == a.Slots

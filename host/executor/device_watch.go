@@ -45,7 +45,7 @@ func (d *Device) Fault() (kind plugin.Fault, peer int, epoch uint64) {
 	return kind, peer, epoch
 }
 
-// Faulted says whether Fault would name one. It takes no lock, and is only for who may call Run.
+// Faulted says whether Fault would name one. It takes no lock, and is only for callers that may call Run.
 func (d *Device) Faulted() bool {
 	if d.word.Address == 0 {
 		return false

@@ -92,11 +92,11 @@ func (e *Engine) failure(reason C.uint32_t) error {
 	}
 	users := plugin.Space(c.space) == plugin.SpaceSend || plugin.Space(c.space) == plugin.SpaceRecv
 	if users {
-		// Who called gave the length and the counts; a plan that leaves them
+		// The caller gave the length and the counts; a plan that leaves them
 		// alone can only be out of bounds by their fault.
 		f.Rank = int(c.rank)
 	}
-	waited := "for nobody in particular"
+	waited := "for no particular rank"
 	if f.Rank >= 0 {
 		waited = fmt.Sprintf("for rank %d", f.Rank)
 	}

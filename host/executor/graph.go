@@ -184,9 +184,9 @@ func collect(of func(*Device) bool) []error {
 	return failed
 }
 
-// nextFree takes the first thing off the queue that nothing uses; if there is
-// none, another goroutine may look from then on. Who came by meanwhile relies on
-// this one to look once more: it may know of a graph that has gone since.
+// nextFree takes the first thing off the queue that nothing uses; if there is none, another goroutine may look from
+// then on. A goroutine that came by meanwhile relies on this one to look once more: it may know of a graph that has
+// gone since.
 func (d *Device) nextFree() (held, bool) {
 	for {
 		h, ok, again := d.tryFree()

@@ -160,8 +160,7 @@ func TestAGroupPauses(t *testing.T) {
 	must(t, e.RunGroup([]Launch{{Program: p, Arguments: *arguments(nil, nil, 0, 0)}}, testDeadline))
 }
 
-// Ranks whose block limit is over at any moment get the results of those who have
-// all the time in the world.
+// Ranks whose block limit is over at any moment get the same results as ranks without one.
 func TestPausingChangesNothing(t *testing.T) {
 	const n = 3
 	w := newWorld(t, n, 8192)

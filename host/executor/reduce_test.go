@@ -69,7 +69,7 @@ func (r *reducer) run(t testing.TB, dtype plugin.DType, send, recv []byte, n int
 	must(t, r.e.Run(r.p, a, testDeadline))
 }
 
-// interesting returns bits that matter to a dtype, then random ones.
+// interesting returns bits at the edges of a dtype, then random ones.
 func interesting(dtype plugin.DType, rng *rand.Rand, n int) []uint64 {
 	size := dtype.Bytes()
 	var out []uint64

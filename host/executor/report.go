@@ -66,7 +66,7 @@ func wordOf(page Memory, i uintptr) *uint64 {
 	return (*uint64)(unsafe.Add(page.Base, reportAt+8*i))
 }
 
-// guard reports whether a word tells readers, who look at it before and after, that the fields behind it hold still,
+// guard reports whether a word tells readers, which look at it before and after, that the fields behind it hold still,
 // and what it is while they change: an odd version, or no mark of a call.
 func guard(i uintptr) (change uint64, is bool) {
 	const (

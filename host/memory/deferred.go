@@ -187,8 +187,9 @@ func (f *Deferred) mapOf(ctx context.Context, i, rank int) error {
 		defer closeAll(fds)
 		return f.Ranks[rank].Extend(f.Device, p.offset, fds[0], p.Bytes)
 	case plugin.PeerDied, plugin.Closed:
-		// It has begun nothing that reads this memory, or it is dead. What it has sent before may still be taken: what
-		// this rank stores there goes into memory that is not read. Ranks that wait for that rank learn of its end as ever.
+		// It has begun nothing that reads this memory, or it is dead. What it has sent before may still be taken: what this
+		// rank stores there goes into memory that is not read. Ranks that wait for that rank return the usual error of its
+		// end.
 		m, fd, err := f.place(i, rank)
 		if err == nil {
 			err = errors.Join(unix.Close(fd), f.Driver.Unmap(f.Context, m)) // behind region 0 it stays

@@ -110,7 +110,7 @@ func (o *Options) Set() []Setting {
 		}
 		value := o.texts[i]
 		if index(i) == idSecret || index(i) == idID {
-			value = "(set; not shown)" // who knows it can join the job
+			value = "(set; not shown)" // a process that has it can join the job
 		}
 		list = append(list, Setting{Name: table[i].Name, Value: value})
 	}

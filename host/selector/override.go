@@ -94,8 +94,8 @@ func firstEnd(v plugin.Collective) plugin.Collective {
 	return v
 }
 
-// contradicts reports whether the clauses speak of the two ends of a message of
-// the same size, and want different algorithms.
+// contradicts reports whether the clauses are for the two ends of a message of the same size, and name different
+// algorithms.
 func (c Clause) contradicts(d Clause) bool {
 	if c.Collective == "*" || d.Collective == "*" || c.Collective == d.Collective {
 		return false

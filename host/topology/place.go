@@ -22,7 +22,7 @@ type Place struct {
 	CPUs   int    `json:"cpus"`           // that this process may run on, limited by its CPU quota
 	Cores  int    `json:"cores"`          // physical cores of the host; 0 if unknown
 	CPUSet string `json:"cpu_set"`        // that this process may run on, such as "0-3,8"
-	GPUs   []GPU  `json:"gpus,omitempty"` // that the rank uses; filled in by who knows devices
+	GPUs   []GPU  `json:"gpus,omitempty"` // that the rank uses; filled in by a caller that knows devices
 }
 
 // GPU is a device that a rank uses.

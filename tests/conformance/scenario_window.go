@@ -143,7 +143,7 @@ func putSignalWait(ctx context.Context, s *stage) (err error) {
 		if err := s.look(mine, c, block{0, n, c.inputTable(previous, s.me)}); err != nil {
 			return fmt.Errorf("round %d: %w", round, err)
 		}
-		// The part may be overwritten: tell the one who writes to it.
+		// The part may be overwritten: tell the rank that writes to it.
 		if err := s.signal(w, previous); err != nil {
 			return err
 		}

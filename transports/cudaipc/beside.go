@@ -42,7 +42,7 @@ func (w writer) runAs(a algorithm, bytes plugin.Reg, args []plugin.KernelArg) {
 		return
 	}
 	none := w.Const(0)
-	gate := w.Lt(none, bytes) // of nothing no peer would hear
+	gate := w.Lt(none, bytes) // peers do not see an empty call
 	if !w.budget {
 		gate = w.Mul(gate, w.urgent())
 	}

@@ -107,7 +107,7 @@ type writer struct {
 	r      plugin.Request
 	most   int64      // blocks of a grid
 	budget bool       // that is what the communicator's budget allows
-	met    bool       // all ranks have come to the call
+	met    bool       // all ranks have begun the call
 	plain  bool       // kernels wait until the one before them has ended
 	uses   *parts.Set // of the region, by the kernels so far
 }
@@ -440,10 +440,9 @@ func (w writer) exchange(a algorithm) {
 			args = append(args, plugin.Value(r, 8))
 		}
 	}
-	// No more blocks and warps for a rank than the longest message has units. If they may be
-	// more than a kernel that makes offers has within the budget, all ranks launch as many as
-	// that of a kernel that goes through them in turns: peers, who may launch either, take
-	// turns in the same order.
+	// No more blocks and warps for a rank than the longest message has units. If they may be more than a kernel that makes
+	// offers has within the budget, all ranks launch as many as that of a kernel that goes through them in turns: peers,
+	// which may launch either, take turns in the same order.
 	most, world := int64(min(channelBlocks, maxBlocks/w.r.World)), int64(w.r.World)
 	n := w.clamp(w.CeilDiv(w.Max(longest, own), w.Const(480)), 1, most*maxThreads/32)
 	each := w.Min(n, w.Const(most))

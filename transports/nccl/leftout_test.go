@@ -168,7 +168,7 @@ func (o older) Connect(ctx context.Context, x plugin.Exchange, published [][]byt
 	return o.Endpoint.(plugin.Exchanger).Connect(ctx, x, published)
 }
 
-// Who names a transport wants it.
+// A transport that is named is required.
 func TestNamedTransportsAreNotLeftOut(t *testing.T) {
 	lacks = 1
 	t.Cleanup(func() { lacks = -1 })

@@ -159,7 +159,7 @@ func (o *Observer) RunFailure(err error, plans Plans) *plugin.Error {
 			reason.Message = o.PeerName(detail.Rank) + " ended while its memory was read"
 			reason.Rank = detail.Rank
 		case plugin.System:
-			reason.Message = fmt.Sprintf("%s; if the kernel lets nobody read that memory, set SHUNT_PEER_READ=off", err)
+			reason.Message = fmt.Sprintf("%s; if the kernel forbids reading that memory, set SHUNT_PEER_READ=off", err)
 		}
 	}
 	return reason

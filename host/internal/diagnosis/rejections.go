@@ -103,7 +103,7 @@ func (o *Observer) PeerLost(rank, jobRank int, failure *plugin.Error) *plugin.Er
 }
 
 // rejected words the call that a rank rejected last, for the message of one that waits, or of one that found a
-// contradiction. It is empty where it explains nothing: the rank has come to the same collective since, or it was a
+// contradiction. It is empty where it explains nothing: the rank has called the same collective since, or it was a
 // later one. The fields of a rejection came from another process and may hold anything, but its text is printable and
 // bounded.
 func rejected(rank int, rejection executor.Rejection, mine, theirs State) string {

@@ -106,7 +106,7 @@ func (o *Observer) warnWaiting(peer int, since time.Duration, seq uint64, collec
 	o.Logger.Warn("operation is waiting", attributes...)
 }
 
-// WarnAbsent warns of the ranks that have not come to the agreement about a collective, as LookAtStall does of
+// WarnAbsent warns of the ranks that are missing in the agreement about a collective, as LookAtStall does of
 // operations that run. It looks at control pages alone, so it may come late.
 func (o *Observer) WarnAbsent(seq uint64, collective plugin.Collective, stall time.Duration) {
 	for rank := range o.World {

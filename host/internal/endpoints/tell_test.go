@@ -32,7 +32,7 @@ func TestRanksTellOfCallsThatRest(t *testing.T) {
 	require.False(t, told.due(nil, start.Add(20*rest), pause), "the executor is closed")
 }
 
-// The larger the world, the more ranks hear each of them.
+// The larger the world, the more ranks receive each of them.
 func TestThePauseBoundsWhatTheStorePassesOn(t *testing.T) {
 	require.Equal(t, rest, pauseOf(2))
 	require.Greater(t, pauseOf(1000), pauseOf(500))

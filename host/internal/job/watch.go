@@ -78,7 +78,7 @@ func (j *Job) watchPeers() {
 	}
 }
 
-// hear fails the communicator if the failure is of its group, or of one of its ranks.
+// hear makes the communicator fail if the failure is of its group, or of one of its ranks.
 func (m *Member) hear(f bootstrap.Failure) {
 	rank := slices.Index(m.Ranks, f.Rank)
 	switch {

@@ -44,7 +44,7 @@ var (
 		sync.Mutex
 		held   map[uint64][]Level // by goroutine, in the order taken
 		report func(string)
-		users  int // that want the checks
+		users  int // communicators with the checks on
 	}
 )
 

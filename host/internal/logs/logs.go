@@ -1,5 +1,5 @@
 // Package logs stands between Shunt and the program's log handler. A goroutine of its own hands the records on, in
-// their order. Who logs waits until a record is handled, so that a program that ends afterwards has it, but for
+// their order. A caller waits until its record is handled, so that a program that ends afterwards has it, but for
 // HandlerLimit at most: a handler that blocks, or calls Shunt, must not hold up what Shunt has to tell other ranks.
 package logs
 

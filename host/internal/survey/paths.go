@@ -15,7 +15,7 @@ import (
 var OpenManagement = cuda.OpenManagement
 
 // Paths finds out how every two GPUs of the ranks are connected, and enters it in the topology. Every rank looks at the
-// ways from its own GPU, and all learn what each has found, so that all come to the same: protocols that need whole
+// ways from its own GPU, and all get what each has found, so that the results are equal: protocols that need whole
 // lines, and transports that need peers' memory, must be those of all ranks or of none.
 func (s *Survey) Paths(ctx context.Context, driver cuda.Driver) error {
 	if s.World == 1 || s.Memory != plugin.MemoryKindCuda || len(s.Topology.Hosts()) > 1 {

@@ -202,7 +202,7 @@ func (j *rank) agree(over bool) (bool, error) {
 	return *recv != 0, err
 }
 
-// goOn makes a communicator of those that are left, who say who they were.
+// goOn makes a communicator of those that are left, which exchange the ranks that they were.
 func (j *rank) goOn(ctx context.Context, s *weathered) error {
 	me := int32(j.Comm.Rank()) // in every phase that comes here, that of the first world
 	for {

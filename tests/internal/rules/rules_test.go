@@ -147,7 +147,7 @@ func TestRule12EveryWaitCanBeAborted(t *testing.T) {
 				}
 				if collective == plugin.Broadcast || collective.PointToPoint() || collective == plugin.Scatter ||
 					collective == plugin.ScatterV {
-					op.Root = 1 // receives from the one who stays away
+					op.Root = 1 // receives from the one that stays away
 				} else if collective.Rooted() {
 					op.Root = 0
 				}

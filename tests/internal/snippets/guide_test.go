@@ -153,7 +153,7 @@ func runC(t *testing.T, s Snippet, ranks int) string {
 	return runRanks(t, env, ranks, program)
 }
 
-// runShell runs commands as a user does who has shunt on the PATH.
+// runShell runs commands as a user does that has shunt on the PATH.
 func runShell(t *testing.T, s Snippet, _ int) string {
 	path := filepath.Dir(shunt(t)) + string(filepath.ListSeparator) + os.Getenv("PATH")
 	return run(t, []string{"PATH=" + path}, "sh", "-u", write(t, s, "commands.sh"))

@@ -206,7 +206,7 @@ func reduceScatterDirect(c *call, d plugin.DType) {
 	c.store(c.recv, result)
 }
 
-// reduceScatterVDirect is reduceScatterDirect of blocks of any lengths; each peer hears where its own begins.
+// reduceScatterVDirect is reduceScatterDirect of blocks of any lengths; each peer is sent where its own begins.
 func reduceScatterVDirect(c *call, d plugin.DType) {
 	defer c.looking()()
 	counts, displs := c.counts[0], c.counts[1]

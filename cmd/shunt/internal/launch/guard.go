@@ -9,8 +9,8 @@ import (
 
 // guard ends what ranks have started if the launcher is killed: the kernel ends the ranks then, but not their children.
 // It is a shell, which reads the numbers of groups that began (+) and ended (-), until the launcher is gone. Of a rank
-// that starts in the microseconds in which the launcher is killed it may not have heard. What a lifeline says is
-// written after it has.
+// that starts in the microseconds in which the launcher is killed it may not have read the number. What a lifeline says
+// is written after it has.
 type guard struct{ to io.WriteCloser }
 
 const guarding = `

@@ -136,7 +136,7 @@ type running struct {
 	lifelines []*lifeline  // of launchers of machines
 	heard     atomic.Int64 // how often those have written something
 
-	telling context.Context // those who still join that a rank has ended
+	telling context.Context // tells ranks that still join that one has ended
 	tellers sync.WaitGroup
 	told    bool // of a first rank
 }
@@ -245,7 +245,7 @@ func (r *running) reap(rank int, cmd *exec.Cmd, between io.Closer, line *lifelin
 		line.end()
 	}
 	if between != nil {
-		_ = between.Close() // there is no one to report an error to
+		_ = between.Close() // its error has no effect
 	}
 	for _, l := range lines {
 		l.flush()
@@ -291,7 +291,7 @@ func (r *running) wait(ctx context.Context, signals <-chan os.Signal) error {
 			deadline = nil
 		}
 	}
-	var asked syscall.Signal // the first that wants the end
+	var asked syscall.Signal // the first that asks for the end
 	told := false
 	done := ctx.Done()
 	for left := r.job.World; left > 0; {

@@ -1,5 +1,5 @@
 // Package rawload is dlopen as it is, for a test that shows what happens
-// without the care that package shared takes. Nothing else may use it.
+// without the checks of package shared. Nothing else may use it.
 package rawload
 
 // #cgo LDFLAGS: -ldl

@@ -155,7 +155,7 @@ var mutants = []mutant{
 	{"a signal behind a fault", "one_sided.cu", edits{{"  const u64 value = *raised + 1;\n  if (fault != SHUNT_FAULT_NONE) return;\n  *raised = value;\n  // Release: puts of earlier", "  const u64 value = *raised + 1;\n  *raised = value;\n  // Release: puts of earlier"}}, "shunt_signal", alone},
 	{"a window's signal behind a fault", "one_sided.cu", edits{{"  const u64 value = *raised + 1;\n  if (fault != SHUNT_FAULT_NONE) return;\n  *raised = value;\n  // Release: puts before", "  const u64 value = *raised + 1;\n  *raised = value;\n  // Release: puts before"}}, "shunt_window_signal", alone},
 
-	// What lengths need: without it a message goes wrong, or nobody tells, or somebody does without reason.
+	// What lengths need: without it a message goes wrong, or no rank reports it, or one does without reason.
 	{"flags have no length", "channel.cuh", edits{{"(unit & 0xFFFFFF) | u64(bytes) << 24", "unit"}}, "shunt_all_to_all_v", lengths},
 	{"units have the length of the other direction", "all_to_all_v.cu", edits{{"Outlet(a, peer, lane, out.bytes)", "Outlet(a, peer, lane, in.bytes)"}}, "shunt_all_to_all_v", alike},
 	{"units are not compared", "channel.cuh", edits{{"const u64 begun = other(slot);", "const u64 begun = 0;"}}, "shunt_broadcast_ll128", lengths},
