@@ -78,7 +78,7 @@ func TestWindowsInRegisteredMemory(t *testing.T) {
 			}
 		}
 		var second *host.Window
-		if r.Rank() < 2 { // rank 0 signals 1 there, which must not count in
+		if r.Rank() < 2 { // rank 0 signals 1 there, which the first must not count
 			if second, err = r.NewWindowAt(pointer(p+cuda.Ptr(bytes)), bytes); err != nil {
 				return err
 			}
