@@ -1,5 +1,5 @@
-// Package processors sets up Go's scheduler for programs whose Go runtime is Shunt's own: libshunt.so and the command. A
-// Go program sets up its own, so package host does not use this package.
+// Package processors sets up Go's scheduler for programs whose Go runtime is Shunt's own: libshunt.so and the command.
+// A Go program sets up its own, so package host does not use this package.
 package processors
 
 import (
