@@ -101,7 +101,6 @@ type Endpoint struct {
 	checking    gate
 	registering gate
 	answer      chan checked          // of a Check that is under way
-	stuck       atomic.Bool           // in Abort
 	abortErr    atomic.Pointer[error] // how Abort failed, which Close returns
 }
 
@@ -170,10 +169,8 @@ func (e *Endpoint) Abort(reason string) {
 		aborter.Abort(reason)
 		return none{}, nil
 	}, nil)
-	// One that does not return keeps the endpoint: it is closed when that does.
-	if e.aborting.busy("") != nil {
-		e.stuck.Store(true)
-	} else if err != nil {
+	// One that does not return keeps the endpoint: Close says so.
+	if err != nil && plugin.CodeOf(err) != plugin.Timeout {
 		e.abortErr.Store(&err)
 	}
 }
@@ -256,34 +253,43 @@ func (e *Endpoint) exchanger() (plugin.Exchanger, error) {
 	return exchanger, nil
 }
 
-// Close closes the endpoint within CloseTimeout, after a Check that is under way. Where another call has not returned
-// it does so when that call returns, if it ever does.
+// Close closes the endpoint within CloseTimeout, after a Check that is under way. Where other calls have not returned
+// it does so when the last of them returns, if it ever does.
 func (e *Endpoint) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), CloseTimeout)
 	defer cancel()
-	if e.stuck.Load() {
-		err := e.aborting.busy("close" + e.where)
-		e.aborting.whenFree(func() { _ = e.inner.Close() })
-		return err
-	}
 	if e.answer != nil {
 		<-e.answer // which comes within CheckTimeout
 		e.answer = nil
 	}
-	for _, g := range []*gate{&e.registering, &e.checking} {
-		if err := g.busy("close" + e.where); err != nil {
-			g.whenFree(func() { _ = e.inner.Close() })
+	what := "close" + e.where
+	for _, g := range e.others() {
+		if err := g.busy(what); err != nil {
+			go e.closeLate()
 			return err
 		}
 	}
-	_, err := call(ctx, &e.gate, "close"+e.where, func() (none, error) { return none{}, e.inner.Close() }, nil)
+	_, err := call(ctx, &e.gate, what, func() (none, error) { return none{}, e.inner.Close() }, nil)
 	if errors.Is(err, errBusy) {
-		e.gate.whenFree(func() { _ = e.inner.Close() })
+		go e.closeLate()
 	}
 	if failed := e.abortErr.Load(); failed != nil {
 		err = errors.Join(*failed, err)
 	}
 	return err
+}
+
+// others are the gates of what may run beside the calls of gate.
+func (e *Endpoint) others() []*gate { return []*gate{&e.aborting, &e.registering, &e.checking} }
+
+// closeLate closes the endpoint once no call on it is lost any more. Nothing new is called meanwhile.
+func (e *Endpoint) closeLate() {
+	for _, g := range append(e.others(), &e.gate) {
+		if g.whenFree(e.closeLate) {
+			return
+		}
+	}
+	_, _ = protect(e.gate.who, "close"+e.where, func() (none, error) { return none{}, e.inner.Close() })
 }
 
 // Call bounds a call that belongs to no transport yet, such as loading one.
@@ -313,17 +319,15 @@ type pending struct {
 	lost     bool // its caller has stopped waiting
 }
 
-// whenFree calls f once no call is lost any more.
-func (g *gate) whenFree(f func()) {
+// whenFree has f called once no call is lost any more; false: none is lost now, and f is not called.
+func (g *gate) whenFree(f func()) bool {
 	g.mu.Lock()
-	free := len(g.lost) == 0
-	if !free {
-		g.after = f
+	defer g.mu.Unlock()
+	if len(g.lost) == 0 {
+		return false
 	}
-	g.mu.Unlock()
-	if free {
-		f()
-	}
+	g.after = f
+	return true
 }
 
 // busy returns the error of a call while an earlier one is lost.
