@@ -33,9 +33,12 @@ func (e *endpoint) call(ctx context.Context, name string, f func(context.Context
 	if e.closed {
 		return plugin.Errorf(plugin.Closed, "%s: the endpoint is closed", e.operation(name))
 	}
+	if err := ctx.Err(); err != nil {
+		return named(e.operation(name), err) // the plugin has had no time to reply
+	}
 	begun := time.Now()
 	err := e.client.call(ctx, e.operation(name), f)
-	if since := time.Since(begun); noReply(err) && (name == "close" || !e.responds(since/8)) {
+	if since := time.Since(begun); noReply(err) && (name == "close" || !e.responds(since)) {
 		return named(e.operation(name), e.client.stuck(name, since))
 	}
 	return err
@@ -44,11 +47,11 @@ func (e *endpoint) call(ctx context.Context, name string, f func(context.Context
 // responds reports whether the endpoint is ready for another call after one was given up
 // at its deadline. A transport that watches its context is; one that is stuck still holds
 // the endpoint.
-func (e *endpoint) responds(within time.Duration) bool {
-	ctx, cancel := context.WithTimeout(e.client.life, min(max(within, settleTimeout/10), settleTimeout))
-	defer cancel()
-	_, err := e.client.rpc.Images(ctx, &proto.ImagesRequest{Endpoint: e.id})
-	return err == nil || refusal(err)
+func (e *endpoint) responds(since time.Duration) bool {
+	return e.client.responds(since, func(ctx context.Context) error {
+		_, err := e.client.rpc.Images(ctx, &proto.ImagesRequest{Endpoint: e.id})
+		return err
+	})
 }
 
 // receive makes a region of its message and the descriptor that came apart.

@@ -132,6 +132,15 @@ func noReply(err error) bool {
 	return plugin.CodeOf(err) == plugin.Timeout && errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &heard)
 }
 
+// responds makes a call that costs the plugin little, after one that was given up at its deadline so long after it had
+// begun, and reports whether there is a reply. One that is too long for a message, as images may be, is a reply.
+func (c *Client) responds(since time.Duration, f func(context.Context) error) bool {
+	ctx, cancel := context.WithTimeout(c.life, min(max(since/8, settleTimeout/10), settleTimeout))
+	defer cancel()
+	err := f(ctx)
+	return err == nil || refusal(err) || status.Code(err) == codes.ResourceExhausted
+}
+
 // seconds words a time for people.
 func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
 

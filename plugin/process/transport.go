@@ -41,18 +41,25 @@ func (t transport) Supports(r plugin.Request) plugin.Support {
 
 // Ask asks the plugin once for each request; a transport's result for a request never
 // changes. A missing result, or one that breaks the contract, is an error. A plugin that
-// does not respond before ctx's deadline is stuck, because the result depends on the
-// request only: it is killed.
+// does not respond before ctx's deadline, nor when it is asked again, is stuck, because the
+// result depends on the request only: it is killed.
 func (t transport) Ask(ctx context.Context, r plugin.Request) (plugin.Support, error) {
 	c := t.client
 	r.Rank = 0 // which Supports must not look at
 	if s, ok := c.supports.get(r); ok {
 		return s, nil
 	}
-	var s plugin.Support
 	begun, what := time.Now(), "supports "+r.Collective.String()
-	err := c.call(ctx, c.info.Name+": "+what, func(ctx context.Context) error {
-		reply, err := c.rpc.Supports(ctx, &proto.SupportsRequest{Request: proto.FromRequest(r)})
+	operation := c.info.Name + ": " + what
+	if err := ctx.Err(); err != nil {
+		return plugin.Support{}, named(operation, err) // the plugin has had no time to reply
+	}
+	var s plugin.Support
+	ask := func(ctx context.Context) (*proto.SupportsReply, error) {
+		return c.rpc.Supports(ctx, &proto.SupportsRequest{Request: proto.FromRequest(r)})
+	}
+	err := c.call(ctx, operation, func(ctx context.Context) error {
+		reply, err := ask(ctx)
 		if err != nil {
 			return err
 		}
@@ -61,8 +68,9 @@ func (t transport) Ask(ctx context.Context, r plugin.Request) (plugin.Support, e
 		}
 		return s.Validate()
 	})
-	if noReply(err) {
-		return plugin.Support{}, named(c.info.Name+": "+what, c.stuck(what, time.Since(begun)))
+	again := func(ctx context.Context) error { _, err := ask(ctx); return err }
+	if since := time.Since(begun); noReply(err) && !c.responds(since, again) {
+		err = named(operation, c.stuck(what, since))
 	}
 	if err != nil {
 		return plugin.Support{}, err
