@@ -3,7 +3,6 @@ package process
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -49,28 +48,29 @@ func inodeOf(t *testing.T, fd int) uint64 {
 	return st.Ino
 }
 
-// A descriptor that came for a buffer which was given up is not taken for that of the next buffer of the same id, even
-// if the reply for that one is read before its descriptor.
+// A descriptor that came for a buffer which was given up is not taken for that of the next buffer of the same id.
 func TestDescriptorOfAGivenUpBufferIsNotTheNextOnes(t *testing.T) {
 	rpc := &allocating{}
-	c := &Client{rpc: rpc, arrivals: newArrivals(), life: t.Context(), done: make(chan struct{})}
+	a, other, _ := pair(t)
+	c := &Client{rpc: rpc, arrivals: a, life: t.Context(), done: make(chan struct{})}
 	e := &endpoint{client: c, id: 1, buffers: map[uint32]plugin.Region{}}
 	c.arrivals.expect(e.id)
 	defer e.release()
 	ctx, cancel := context.WithCancel(t.Context())
 	old, _ := aMemfd(t)
+	defer unix.Close(old)
 	rpc.allocate = func(ctx context.Context) error {
 		cancel() // the caller gives it up, and the plugin has made it
-		require.NoError(t, c.arrivals.put(e.id, 20, old))
+		require.NoError(t, sendDescriptor(other, e.id, 20, old))
 		return ctx.Err()
 	}
 	_, err := e.Allocate(ctx, 20, 64)
 	require.ErrorIs(t, err, plugin.Aborted)
 
 	fd, want := aMemfd(t)
+	defer unix.Close(fd)
 	rpc.allocate = func(context.Context) error {
-		time.AfterFunc(20*time.Millisecond, func() { _ = c.arrivals.put(e.id, 20, fd) })
-		return nil
+		return sendDescriptor(other, e.id, 20, fd)
 	}
 	r, err := e.Allocate(t.Context(), 20, 64)
 	require.NoError(t, err)

@@ -96,7 +96,7 @@ func Start(ctx context.Context, config Config) (*Client, error) {
 	// Connected, the socket's name is not needed; not connected, nothing is.
 	defer dir.remove()
 
-	c := &Client{config: config, arrivals: newArrivals(), done: make(chan struct{})}
+	c := &Client{config: config, done: make(chan struct{})}
 	c.life, c.endLife = context.WithCancel(context.Background())
 	c.runner = newRunner(ctx, b, config, dir.path)
 	if err := c.start(ctx); err != nil {
@@ -178,6 +178,7 @@ func (c *Client) start(ctx context.Context) error {
 	if err := c.describe(ctx); err != nil {
 		return err
 	}
+	c.arrivals = newArrivals(c.runner.descriptors)
 	c.goroutines.Add(2)
 	go c.receiveDescriptors()
 	go c.watch()

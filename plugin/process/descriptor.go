@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -94,12 +95,23 @@ func sendDescriptor(conn *net.UnixConn, endpoint uint64, region uint32, fd int) 
 	return nil
 }
 
+// maxRights is how many descriptors a frame is looked through for, to close those that are too many.
+const maxRights = 16
+
 // receiveDescriptor reads one frame. The descriptor is the caller's. io.EOF
-// says that the plugin is gone; an error with code Protocol that it misbehaves.
-func receiveDescriptor(conn *net.UnixConn) (endpoint uint64, region uint32, fd int, err error) {
+// says that the plugin is gone, unix.EAGAIN that there is no frame; an error with
+// code Protocol that it misbehaves, one with code OutOfMemory that this process has no descriptor left.
+func receiveDescriptor(conn syscall.RawConn) (endpoint uint64, region uint32, fd int, err error) {
 	var data [frameBytes + 1]byte
-	oob := make([]byte, unix.CmsgSpace(4*16))
-	n, oobn, flags, _, err := conn.ReadMsgUnix(data[:], oob)
+	oob := make([]byte, unix.CmsgSpace(4*maxRights))
+	var n, oobn, flags int
+	if closed := conn.Control(func(fd uintptr) {
+		for err = unix.EINTR; err == unix.EINTR; {
+			n, oobn, flags, _, err = unix.Recvmsg(int(fd), data[:], oob, unix.MSG_CMSG_CLOEXEC|unix.MSG_DONTWAIT)
+		}
+	}); closed != nil {
+		err = closed
+	}
 	if err != nil {
 		return 0, 0, -1, err
 	}
@@ -111,6 +123,11 @@ func receiveDescriptor(conn *net.UnixConn) (endpoint uint64, region uint32, fd i
 	}
 	if n == 0 && len(fds) == 0 {
 		return 0, 0, -1, io.EOF
+	}
+	if flags&unix.MSG_CTRUNC != 0 && len(fds) < maxRights { // the kernel had no number for one
+		closeAll()
+		return 0, 0, -1, plugin.Errorf(plugin.OutOfMemory,
+			"this process has no file descriptor left for a region: %w; raise its limit (ulimit -n)", unix.EMFILE)
 	}
 	if err != nil || flags&(unix.MSG_CTRUNC|unix.MSG_TRUNC) != 0 || len(fds) != 1 {
 		closeAll()
@@ -139,35 +156,64 @@ func rights(oob []byte) (fds []int, err error) {
 }
 
 // arrivals holds descriptors until the reply that names them is read.
+//
+// The socket is read by serve as frames come, and before anybody looks for one: a reply
+// comes another way, and may be read long before serve has run.
 type arrivals struct {
+	conn *net.UnixConn
+
 	mu      sync.Mutex
 	pending map[uint64]map[uint32]int // by endpoint and region; an endpoint not here is unknown
 	count   int
 	changed chan struct{} // closed and replaced at every arrival
-	ended   bool
+	ended   bool          // nothing more is read
+	err     error         // what the plugin, or this process, has done wrong
 }
 
-func newArrivals() *arrivals {
-	return &arrivals{pending: map[uint64]map[uint32]int{}, changed: make(chan struct{})}
+// newArrivals takes the frames of a socket, which stays the caller's.
+func newArrivals(conn *net.UnixConn) *arrivals {
+	return &arrivals{conn: conn, pending: map[uint64]map[uint32]int{}, changed: make(chan struct{})}
 }
 
 // serve reads frames until the socket ends. It returns nil when the plugin is
 // gone or the host closed the socket, and an error when the plugin misbehaves.
-func (a *arrivals) serve(conn *net.UnixConn) error {
-	defer a.end()
-	for {
-		endpoint, region, fd, err := receiveDescriptor(conn)
+func (a *arrivals) serve() error {
+	raw, err := a.conn.SyscallConn()
+	if err == nil {
+		_ = raw.Read(func(uintptr) bool { // ends with the socket, or when somebody else has found its end
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			a.drain()
+			return a.ended
+		})
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.end(err)
+	return a.err
+}
+
+// drain reads the frames that are in the socket. a.mu is held.
+func (a *arrivals) drain() {
+	raw, err := a.conn.SyscallConn()
+	for !a.ended {
+		var endpoint uint64
+		var region uint32
+		var fd int
+		if err == nil {
+			endpoint, region, fd, err = receiveDescriptor(raw)
+		}
+		if err == nil {
+			err = a.put(endpoint, region, fd)
+		}
 		switch {
 		case err == nil:
-			if err := a.put(endpoint, region, fd); err != nil {
-				return err
-			}
-		case plugin.CodeOf(err) == plugin.Protocol:
-			return err
-		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
-			return plugin.Errorf(plugin.OutOfMemory, "no descriptor left for a plugin's region: %w", err)
+		case errors.Is(err, unix.EAGAIN):
+			return
+		case plugin.CodeOf(err) == plugin.Protocol, plugin.CodeOf(err) == plugin.OutOfMemory:
+			a.end(err)
 		default:
-			return nil
+			a.end(nil)
 		}
 	}
 }
@@ -192,6 +238,7 @@ func (a *arrivals) forget(endpoint uint64) {
 func (a *arrivals) discard(endpoint uint64, region uint32) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.drain()
 	if fd, ok := a.pending[endpoint][region]; ok {
 		unix.Close(fd)
 		delete(a.pending[endpoint], region)
@@ -207,9 +254,8 @@ func (a *arrivals) drop(endpoint uint64) {
 	delete(a.pending, endpoint)
 }
 
+// put keeps a descriptor. a.mu is held.
 func (a *arrivals) put(endpoint uint64, region uint32, fd int) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	regions, known := a.pending[endpoint]
 	if !known { // closed meanwhile
 		unix.Close(fd)
@@ -232,8 +278,9 @@ func (a *arrivals) put(endpoint uint64, region uint32, fd int) error {
 func (a *arrivals) take(ctx context.Context, endpoint uint64, region uint32) (int, error) {
 	timeout := time.NewTimer(descriptorFor)
 	defer timeout.Stop()
-	for {
+	for late := false; ; {
 		a.mu.Lock()
+		a.drain()
 		fd, ok := a.pending[endpoint][region]
 		if ok {
 			delete(a.pending[endpoint], region)
@@ -246,6 +293,8 @@ func (a *arrivals) take(ctx context.Context, endpoint uint64, region uint32) (in
 			return fd, nil
 		case ended:
 			return -1, plugin.Errorf(plugin.PluginDied, "the descriptor of region %d never came: the plugin is gone", region)
+		case late:
+			return -1, plugin.Errorf(plugin.Protocol, "the descriptor of region %d was announced and not sent", region)
 		}
 		select {
 		case <-changed:
@@ -253,18 +302,21 @@ func (a *arrivals) take(ctx context.Context, endpoint uint64, region uint32) (in
 			return -1, plugin.Errorf(plugin.CodeOf(ctx.Err()), "waiting for the descriptor of region %d: %w", region,
 				ctx.Err())
 		case <-timeout.C:
-			return -1, plugin.Errorf(plugin.Protocol, "the descriptor of region %d was announced and not sent", region)
+			late = true // unless it came at the last moment
 		}
 	}
 }
 
-func (a *arrivals) end() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.ended = true
+// end ends the reading, for a reason or for none, and wakes all that wait: serve, by a deadline. a.mu is held.
+func (a *arrivals) end(err error) {
+	if a.ended {
+		return
+	}
+	a.ended, a.err = true, err
 	for endpoint := range a.pending {
 		a.drop(endpoint)
 	}
 	close(a.changed)
 	a.changed = make(chan struct{})
+	_ = a.conn.SetReadDeadline(time.Now()) // fails if it is closed, which wakes as well
 }

@@ -12,9 +12,8 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// pair returns both ends of a descriptor socket, served by arrivals; served gets what
-// serve returns.
-func pair(t *testing.T) (a *arrivals, other *net.UnixConn, served chan error) {
+// unserved returns what takes the frames of a descriptor socket, and its other end.
+func unserved(t *testing.T) (a *arrivals, host, other *net.UnixConn) {
 	t.Helper()
 	host, file, err := descriptorPair()
 	require.NoError(t, err)
@@ -24,11 +23,19 @@ func pair(t *testing.T) (a *arrivals, other *net.UnixConn, served chan error) {
 	require.NoError(t, unix.SetNonblock(fd, true))
 	other, err = wrapDescriptorSocket(fd)
 	require.NoError(t, err)
-	a, served = newArrivals(), make(chan error, 1)
+	return newArrivals(host), host, other
+}
+
+// pair returns both ends of a descriptor socket, served by arrivals; served gets what
+// serve returns.
+func pair(t *testing.T) (a *arrivals, other *net.UnixConn, served chan error) {
+	t.Helper()
+	a, host, other := unserved(t)
+	served = make(chan error, 1)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		err := a.serve(host)
+		err := a.serve()
 		host.Close()
 		served <- err
 	}()
@@ -122,6 +129,61 @@ func TestMisbehavingDescriptorSocketIsAnError(t *testing.T) {
 			require.Equal(t, before, descriptors(t, os.Getpid()), "every descriptor is closed")
 		})
 	}
+}
+
+// A reply comes another way than its descriptor, and is read whenever its goroutine runs: the descriptor is there by
+// then, though nobody has served the socket yet, and what a reply that was given up has left is gone.
+func TestDescriptorsThatNobodyHasServedYet(t *testing.T) {
+	a, host, other := unserved(t)
+	defer host.Close()
+	defer other.Close()
+	a.expect(1)
+	send := func() uint64 {
+		fd, inode := aMemfd(t)
+		defer unix.Close(fd)
+		require.NoError(t, sendDescriptor(other, 1, 20, fd))
+		return inode
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	take := func() uint64 {
+		fd, err := a.take(over, 1, 20)
+		require.NoError(t, err)
+		defer unix.Close(fd)
+		return inodeOf(t, fd)
+	}
+	want := send()
+	require.Equal(t, want, take())
+	send()
+	a.discard(1, 20)
+	want = send()
+	require.Equal(t, want, take(), "another buffer's memory")
+
+	_, err := other.Write([]byte("no frame"))
+	require.NoError(t, err)
+	_, err = a.take(t.Context(), 1, 20)
+	require.ErrorIs(t, err, plugin.PluginDied)
+	require.ErrorIs(t, a.serve(), plugin.Protocol)
+}
+
+// A frame whose descriptor this process has no number for is no fault of the plugin's.
+func TestDescriptorThatThisProcessCannotHave(t *testing.T) {
+	a, other, served := pair(t)
+	a.expect(1)
+	zero, err := os.Open("/dev/zero")
+	require.NoError(t, err)
+	defer zero.Close()
+	var limit unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
+	none := limit
+	none.Cur = 3
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &none))
+	err = sendDescriptor(other, 1, 0, int(zero.Fd()))
+	got := <-served
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))
+	require.NoError(t, err)
+	require.ErrorIs(t, got, plugin.OutOfMemory)
+	require.ErrorIs(t, got, unix.EMFILE)
 }
 
 func FuzzDecodeFrame(f *testing.F) {

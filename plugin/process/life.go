@@ -23,7 +23,7 @@ func (c *Client) watch() {
 // receiveDescriptors collects the descriptors that the plugin passes.
 func (c *Client) receiveDescriptors() {
 	defer c.goroutines.Done()
-	if err := c.arrivals.serve(c.runner.descriptors); err != nil {
+	if err := c.arrivals.serve(); err != nil {
 		c.condemn(plugin.Errorf(plugin.PluginDied, "%s was killed: %w", c, err))
 	}
 }
