@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -48,7 +49,8 @@ func inodeOf(t *testing.T, fd int) uint64 {
 	return st.Ino
 }
 
-// A descriptor that came for a buffer which was given up is not taken for that of the next buffer of the same id.
+// A descriptor that came for a buffer which was given up is closed, and not taken for that of the next buffer of the
+// same id.
 func TestDescriptorOfAGivenUpBufferIsNotTheNextOnes(t *testing.T) {
 	rpc := &allocating{}
 	a, other, _ := pair(t)
@@ -64,8 +66,10 @@ func TestDescriptorOfAGivenUpBufferIsNotTheNextOnes(t *testing.T) {
 		require.NoError(t, sendDescriptor(other, e.id, 20, old))
 		return ctx.Err()
 	}
+	before := descriptors(t, os.Getpid())
 	_, err := e.Allocate(ctx, 20, 64)
 	require.ErrorIs(t, err, plugin.Aborted)
+	require.Equal(t, before, descriptors(t, os.Getpid()), "its memory is kept")
 
 	fd, want := aMemfd(t)
 	defer unix.Close(fd)

@@ -136,6 +136,7 @@ func (e *endpoint) Allocate(ctx context.Context, id uint32, bytes int64) (r plug
 			_, err := e.client.rpc.Free(ctx, &proto.FreeRequest{Endpoint: e.id, Id: id})
 			return err
 		})
+		e.client.arrivals.discard(e.id, id) // which would keep the memory
 		return plugin.Region{}, err
 	}
 	e.buffers[id] = r
