@@ -44,7 +44,7 @@ type Config struct {
 	// (0: 1.5 s) is dead, and so is one that gives none for three times as long
 	// though all its threads were found asleep several times, or though it has
 	// had the processor for all that time, and any that gives none for ten times as long: a busy machine
-	// delays replies, and is no reason to kill.
+	// delays replies, and is no reason to kill. The time in which this process was stopped itself does not count.
 	PingInterval time.Duration
 	PingTimeout  time.Duration
 

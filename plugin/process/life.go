@@ -47,16 +47,20 @@ func (c *Client) ping() {
 	}
 }
 
+// mostPingTimeouts is the number of PingTimeouts that a plugin gets for a sign of life while it does not look stuck.
+const mostPingTimeouts = 10
+
 func (c *Client) alive(health grpc_health_v1.HealthClient) bool {
 	begin := time.Now()
-	ctx, cancel := context.WithTimeout(c.life, 10*c.config.PingTimeout)
+	ctx, cancel := context.WithCancel(c.life)
 	defer cancel()
 	replied := make(chan error, 1)
 	go func() {
 		_, err := health.Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: goplugin.GRPCServiceName})
 		replied <- err
 	}()
-	look := time.NewTimer(c.config.PingTimeout)
+	last, pause := begin, c.config.PingTimeout // the latest look, and the time until the next one
+	look := time.NewTimer(pause)
 	defer look.Stop()
 	wedged := suspicion{timeout: c.config.PingTimeout, before: c.runner.child.cpu()}
 	state := ""
@@ -85,8 +89,16 @@ func (c *Client) alive(health grpc_health_v1.HealthClient) bool {
 				mirror = newEcho()
 				defer mirror.close()
 			}
-			if state = wedged.look(c.runner.child, time.Since(begin), mirror.prompt()); state == "" {
-				look.Reset(c.config.PingTimeout / looksInTimeout)
+			prompt, now := mirror.prompt(), time.Now()
+			if !wedged.late(now.Sub(last), pause) {
+				state = wedged.look(c.runner.child, wedged.ran, prompt)
+				if state == "" && wedged.ran >= mostPingTimeouts*c.config.PingTimeout {
+					state = "runs but is wedged"
+				}
+			}
+			if state == "" {
+				last, pause = now, c.config.PingTimeout/looksInTimeout
+				look.Reset(pause)
 				continue
 			}
 		}
@@ -122,6 +134,15 @@ type suspicion struct {
 	timeout time.Duration // of a process that is stopped; three times that of one that is wedged
 	before  time.Duration // processor time of the process when it was asked
 	asleep  int           // looks that found no thread awake, since this process was late itself
+	ran     time.Duration // since the process was asked, without the time in which this process was late
+}
+
+// late counts the time since the latest look, which was to be a pause, and reports whether this process comes late: a
+// job that is stopped stops as a whole, and nothing of it can tell what has become of the rest in the moment in which
+// it goes on.
+func (s *suspicion) late(since, pause time.Duration) bool {
+	s.ran += min(since, pause)
+	return since > pause+s.timeout/looksInTimeout
 }
 
 // Looks follow one another faster than a stopped process is given up, because a thread

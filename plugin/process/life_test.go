@@ -152,6 +152,20 @@ func TestSuspicion(t *testing.T) {
 	}
 }
 
+// The time in which this process was late itself does not count.
+func TestSuspicionOfAProcessThatIsLate(t *testing.T) {
+	s := suspicion{timeout: time.Second}
+	for _, test := range []struct{ since, pause, ran time.Duration }{
+		{time.Second, time.Second, time.Second},
+		{500 * time.Millisecond, 250 * time.Millisecond, 1250 * time.Millisecond},
+		{time.Hour, 250 * time.Millisecond, 1500 * time.Millisecond},
+	} {
+		if late := s.late(test.since, test.pause); late != (test.since == time.Hour) || s.ran != test.ran {
+			t.Errorf("after %v of %v: late %v, ran %v", test.since, test.pause, late, s.ran)
+		}
+	}
+}
+
 func TestEcho(t *testing.T) {
 	e := newEcho()
 	defer e.close()
