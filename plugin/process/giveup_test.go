@@ -41,8 +41,8 @@ type supporting struct {
 	late int
 }
 
-func (s *supporting) Supports(ctx context.Context, _ *proto.SupportsRequest, _ ...grpc.CallOption) (*proto.SupportsReply,
-	error) {
+func (s *supporting) Supports(ctx context.Context, _ *proto.SupportsRequest, _ ...grpc.CallOption) (
+	*proto.SupportsReply, error) {
 	if s.late--; s.late >= 0 {
 		return nil, noReplyTo(ctx)
 	}

@@ -73,7 +73,8 @@ func TestCloseComesAfterAllThatHasNotReturned(t *testing.T) {
 					t.Error(err)
 				}
 				e.Abort("a rank is dead")
-				if err := e.Close(); plugin.CodeOf(err) != plugin.Timeout || !strings.Contains(err.Error(), "has not returned for") {
+				err := e.Close()
+				if plugin.CodeOf(err) != plugin.Timeout || !strings.Contains(err.Error(), "has not returned for") {
 					t.Error(err)
 				}
 				for _, name := range strings.Fields(order) {
