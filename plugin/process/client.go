@@ -305,6 +305,18 @@ func (c *Client) Err() error {
 	return c.err
 }
 
+// over is like Err, and tells of a Close that has begun: from then on the plugin ends, and its connection may be gone.
+func (c *Client) over() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err == nil && c.closing {
+		return c.closed()
+	}
+	return c.err
+}
+
+func (c *Client) closed() error { return plugin.Errorf(plugin.Closed, "%s is closed", c) }
+
 func (c *Client) String() string {
 	return fmt.Sprintf("plugin %s (pid %d)", c.info.Name, c.PID())
 }

@@ -222,7 +222,7 @@ func (e *endpoint) Close() error {
 	if e.closed {
 		return nil
 	}
-	if plugin.CodeOf(e.client.Err()) == plugin.Closed {
+	if plugin.CodeOf(e.client.over()) == plugin.Closed {
 		e.release()
 		return nil
 	}

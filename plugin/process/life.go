@@ -210,7 +210,7 @@ func (c *Client) finish(err error) {
 	}
 	asked := c.closing
 	if asked {
-		err = plugin.Errorf(plugin.Closed, "%s is closed", c)
+		err = c.closed()
 	}
 	c.err = err
 	c.mu.Unlock()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/shunt-ccl/shunt/plugin"
@@ -63,6 +64,28 @@ func TestEndpointsEndWithAPluginThatIsClosed(t *testing.T) {
 	require.NoError(t, c.Close())
 	require.NoError(t, e.Close())
 	require.Less(t, descriptors(t, os.Getpid()), before, "with its descriptors")
+}
+
+// Calls that meet a Close, which may take seconds, find a plugin that is closed, and not a connection that is gone.
+func TestCallsBesideCloseFindAPluginThatIsClosed(t *testing.T) {
+	c := start(t, "stubborn", func(c *Config) { c.KillTimeout = 200 * time.Millisecond })
+	e := open(t, c)
+	opened := make(chan error, 1)
+	go func() {
+		_, err := c.Transport().Open(context.Background(), openConfig(probe.OptionHang, ""))
+		opened <- err
+	}()
+	closed := make(chan error, 1)
+	go func() { closed <- c.Close() }()
+	eventually(t, 5*time.Second, "the connection is gone", func() bool {
+		return c.conn.GetState() == connectivity.Shutdown
+	})
+	_, err := e.Prepare(context.Background(), allReduce, probe.Algorithm)
+	require.ErrorIs(t, err, plugin.Closed)
+	require.NotErrorIs(t, err, context.Canceled)
+	require.NoError(t, e.Close(), "it has ended with the plugin")
+	require.ErrorIs(t, <-opened, plugin.Closed)
+	require.ErrorContains(t, <-closed, "did not shut down")
 }
 
 func TestCallInFlightFailsWhenThePluginDies(t *testing.T) {

@@ -148,7 +148,7 @@ func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds())
 // returns why the plugin ended rather than how that looked from the call. When
 // ctx ends, so does the call, with ctx's error.
 func (c *Client) call(given context.Context, operation string, f func(context.Context) error) error {
-	if err := c.Err(); err != nil {
+	if err := c.over(); err != nil {
 		return named(operation, err)
 	}
 	begun := time.Now()
@@ -165,10 +165,10 @@ func (c *Client) call(given context.Context, operation string, f func(context.Co
 		err = named(operation, err)
 	}
 	err = c.ofContext(given, operation, begun, err)
-	if plugin.CodeOf(err) == plugin.PluginDied {
+	if plugin.CodeOf(err) == plugin.PluginDied && c.over() == nil {
 		waitFor(c.done, deathLag) // the process's end follows the connection's
 	}
-	if dead := c.Err(); dead != nil && !errors.Is(err, context.DeadlineExceeded) {
+	if dead := c.over(); dead != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return named(operation, dead)
 	}
 	return err
