@@ -92,11 +92,8 @@ func (c *Client) alive(health grpc_health_v1.HealthClient) bool {
 			prompt, now := mirror.prompt(), time.Now()
 			if !wedged.late(now.Sub(last), pause) {
 				state = wedged.look(c.runner.child, wedged.ran, prompt)
-				if state == "" && wedged.ran >= mostPingTimeouts*c.config.PingTimeout {
-					state = "runs but is wedged"
-				}
 			}
-			if state == "" {
+			if state == "" && wedged.ran < mostPingTimeouts*c.config.PingTimeout {
 				last, pause = now, c.config.PingTimeout/looksInTimeout
 				look.Reset(pause)
 				continue
