@@ -49,6 +49,10 @@ func makeRunDirIn(bases ...string) (*runDir, error) {
 		if err == nil {
 			return d, nil
 		}
+		if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) { // no other directory is better
+			return nil, plugin.Errorf(plugin.OutOfMemory,
+				"no file descriptor is left for a plugin's socket: %w; raise the limit (ulimit -n)", err)
+		}
 		if reason := base + ": " + err.Error(); !slices.Contains(reasons, reason) {
 			reasons = append(reasons, reason)
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -37,4 +38,21 @@ func TestNoRunDirectory(t *testing.T) {
 	require.NoError(t, os.Remove(work))
 	_, err = makeRunDirIn("relative")
 	require.ErrorContains(t, err, "relative: ")
+}
+
+// Where this process has no descriptor left, no other directory would help.
+func TestNoDescriptorForARunDirectory(t *testing.T) {
+	base, err := os.MkdirTemp("/tmp", "p") //nolint:usetesting // likewise
+	require.NoError(t, err)
+	defer os.RemoveAll(base)
+	var limit unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
+	none := limit
+	none.Cur = 3
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &none))
+	_, err = makeRunDirIn(base, "/tmp")
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))
+	require.ErrorIs(t, err, plugin.OutOfMemory)
+	require.ErrorIs(t, err, unix.EMFILE)
+	require.NotContains(t, err.Error(), "TMPDIR")
 }
