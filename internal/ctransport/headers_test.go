@@ -50,6 +50,16 @@ func TestHeadersAreStrict(t *testing.T) {
 	}
 }
 
+// Authors look for races in their engines, and the sanitizer of threads follows what the ring's header does.
+func TestRingHasNoFence(t *testing.T) {
+	source := filepath.Join(t.TempDir(), "ring.c")
+	text := "#include <shunt_ring.h>\nvoid *next = (void *)shunt_ring_next, *done = (void *)shunt_ring_done;\n"
+	require.NoError(t, os.WriteFile(source, []byte(text), 0o644))
+	output, err := builttest.Command(compiler(t, "cc"), "-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-fsanitize=thread",
+		"-I../../plugin", "-c", "-o", source+".o", source).CombinedOutput()
+	require.NoError(t, err, "%s", output)
+}
+
 // The table of C++ is found, whatever is done to names and to what is not declared as exported.
 func TestTableOfCplusplus(t *testing.T) {
 	for _, flags := range [][]string{{"-std=c++11"}, {"-std=c++20", "-fvisibility=hidden"}} {
