@@ -40,7 +40,8 @@ func Refused() []Flaw {
 		{"NO_NAME", "its table's name: it is null"},
 		{"BAD_NAME", `transport name "Not A Name" is not made of a-z, 0-9 and _`},
 		{"LONG_NAME", "its table's name: it is longer than 64 bytes"},
-		{"NO_MEMORY", "its table names 0 memory kinds"},
+		{"NO_MEMORY", "its table names 0 memory kinds, want 1 to 16"},
+		{"NULL_KINDS", "its table's memory kinds are null"},
 		{"NO_OPEN", "its table has no function open"},
 		{"NO_PREPARE", "its table has no function prepare, which feature plans needs"},
 	}
@@ -61,6 +62,9 @@ func Misbehaving() []Flaw {
 		{"NULL_STEPS", "1 steps at a null address"},
 		{"BAD_INDEX", "operand out of range"},
 		{"NO_PLAN", "it succeeded without a plan"},
+		{"NO_MESSAGE", "it left no message"},
+		{"ENDLESS_MESSAGE", ": " + strings.Repeat("o", 512)},
+		{"LONG_MESSAGE", ": " + strings.Repeat("o", 512)},
 	}
 }
 

@@ -49,20 +49,12 @@ func (e *endpoint) lastError() string {
 	if e.handle == nil {
 		return ""
 	}
-	message, err := text(C.shunt_call_last_error(e.transport.table, e.handle), check.MaxText)
-	if err != nil {
-		return ""
-	}
-	return check.Clip(message)
+	return sentence(C.shunt_call_last_error(e.transport.table, e.handle), check.MaxText)
 }
 
 // said returns the sentence that open or close has left; "" where there is none.
 func said(message *[C.SHUNT_MAX_MESSAGE]C.char) string {
-	sentence, err := text(&message[0], len(message)-1)
-	if err != nil {
-		return ""
-	}
-	return check.Clip(sentence)
+	return sentence(&message[0], len(message))
 }
 
 // copyPublished copies the endpoint's regions and images.

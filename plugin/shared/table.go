@@ -78,8 +78,12 @@ func (t *transport) describe() error {
 	}
 	t.info.Features = plugin.Feature(table.features)
 	t.info.MaxWorld = int(table.max_world)
-	if table.memory == nil || table.count_memory == 0 || table.count_memory > 16 {
-		return plugin.Errorf(plugin.PluginRejected, "its table names %d memory kinds", uint32(table.count_memory))
+	if table.memory == nil {
+		return plugin.Errorf(plugin.PluginRejected, "its table's memory kinds are null")
+	}
+	if table.count_memory == 0 || table.count_memory > 16 {
+		return plugin.Errorf(plugin.PluginRejected, "its table names %d memory kinds, want 1 to 16",
+			uint32(table.count_memory))
 	}
 	for _, kind := range unsafe.Slice(table.memory, table.count_memory) {
 		t.info.Memory = append(t.info.Memory, plugin.MemoryKind(kind))
@@ -129,4 +133,12 @@ func text(s *C.char, limit int) (string, error) {
 		return "", plugin.Errorf(plugin.Protocol, "it is longer than %d bytes", limit)
 	}
 	return C.GoStringN(s, C.int(n)), nil
+}
+
+// sentence returns what a message says, without what follows the limit; "" where it is null.
+func sentence(message *C.char, limit int) string {
+	if message == nil {
+		return ""
+	}
+	return check.Clip(C.GoStringN(message, C.int(C.strnlen(message, C.size_t(limit)))))
 }

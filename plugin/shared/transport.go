@@ -151,13 +151,13 @@ func cOptions(options map[string]string) (*C.shunt_option, func()) {
 // failed returns the error of a call that returned a status and a message.
 func (e *endpoint) failed(operation string, status C.shunt_status, message string) error {
 	code := plugin.Code(status)
-	if code <= plugin.OK || code > plugin.Internal {
-		return e.errorf(operation, plugin.Internal, "status %d, which is unknown: %s", int32(status), check.Clip(message))
-	}
 	if message == "" {
-		message = code.Doc()
+		message = "it left no message"
 	}
-	return e.errorf(operation, code, "%s", check.Clip(message))
+	if code <= plugin.OK || code > plugin.Internal {
+		return e.errorf(operation, plugin.Internal, "status %d, which is unknown: %s", int32(status), message)
+	}
+	return e.errorf(operation, code, "%s", message)
 }
 
 func (e *endpoint) errorf(operation string, code plugin.Code, format string, args ...any) error {

@@ -37,6 +37,10 @@
 #define BAD_STATUS 25
 #define NEWER_MINOR 26   /* a longer table of the same major version: accepted */
 #define OLDER_MINOR 27
+#define NULL_KINDS 28
+#define NO_MESSAGE 29
+#define ENDLESS_MESSAGE 30
+#define LONG_MESSAGE 31
 
 #ifndef BAD
 #define BAD NOTHING
@@ -65,6 +69,10 @@ static shunt_status open_endpoint(const shunt_open_config *c, shunt_endpoint **o
     snprintf(message, bytes, "%s", "no such code");
     return 4711;
   }
+  if (BAD == ENDLESS_MESSAGE) {
+    memset(message, 'o', bytes);
+    return SHUNT_SYSTEM;
+  }
   if (BAD != NO_ENDPOINT) *out = calloc(1, sizeof **out);
   return SHUNT_OK;
 }
@@ -82,6 +90,7 @@ static shunt_status regions(shunt_endpoint *e, const shunt_region **out, uint32_
 
 static shunt_status prepare(shunt_endpoint *e, const shunt_request *r, const char *algorithm, const shunt_plan **out) {
   (void)algorithm;
+  if (BAD == NO_MESSAGE || BAD == LONG_MESSAGE) return SHUNT_UNSUPPORTED;
   e->steps[0].kind = SHUNT_STEP_COPY;
   e->steps[0].dst = 9; /* there are no refs */
   e->track.count = BAD == BAD_INDEX ? 1 : 0;
@@ -113,7 +122,9 @@ static const char *last_error(shunt_endpoint *e) {
 #else
 static const char *last_error(shunt_endpoint *e) {
   (void)e;
-  return "";
+  static char text[1001];
+  if (BAD == LONG_MESSAGE) memset(text, 'o', sizeof text - 1);
+  return text;
 }
 #endif
 
@@ -165,7 +176,7 @@ const long_table TABLE = {
                                    : "bad",
         .version = "1",
         .doc = "breaks the contract",
-        .memory = memory,
+        .memory = BAD == NULL_KINDS ? NULL : memory,
         .count_memory = BAD == NO_MEMORY ? 0 : 1,
         .supports = supports,
         .open = BAD == NO_OPEN ? NULL : open_endpoint,
