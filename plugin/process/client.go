@@ -82,6 +82,9 @@ type Client struct {
 // start only. Errors have code PluginRejected and say what is wrong with it, or Aborted if ctx was canceled.
 func Start(ctx context.Context, config Config) (*Client, error) {
 	setDefaults(&config)
+	if end, ok := ctx.Deadline(); ok { // the caller may have less time
+		config.StartTimeout = min(config.StartTimeout, max(0, time.Until(end).Round(time.Millisecond)))
+	}
 	ctx, cancel := context.WithTimeout(ctx, config.StartTimeout)
 	defer cancel()
 	b, err := openExecutable(config.Path, config.SHA256)

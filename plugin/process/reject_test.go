@@ -71,10 +71,17 @@ func TestStartIsBounded(t *testing.T) {
 	message := startFails(t, "silent", func(c *Config) { c.StartTimeout = 200 * time.Millisecond })
 	require.Contains(t, message, "did not finish its start within 200ms: it wrote no handshake line to stdout")
 
-	ctx, cancel := context.WithCancel(context.Background())
+	// A caller's own deadline is the one that is named.
+	ctx, cancel := context.WithTimeout(context.Background(), 900*time.Millisecond)
+	defer cancel()
+	_, err := Start(ctx, testConfig("silent"))
+	require.Error(t, err)
+	require.Regexp(t, `did not finish its start within \d{3}ms: `, err.Error())
+
+	ctx, cancel = context.WithCancel(context.Background())
 	time.AfterFunc(20*time.Millisecond, cancel)
 	begin := time.Now()
-	_, err := Start(ctx, testConfig("silent"))
+	_, err = Start(ctx, testConfig("silent"))
 	require.ErrorIs(t, err, context.Canceled)
 	require.Equal(t, plugin.Aborted, plugin.CodeOf(err))
 	require.Less(t, time.Since(begin), 5*time.Second)
