@@ -2,6 +2,7 @@ package host_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -260,6 +261,24 @@ func TestFailuresNameTheCallThatMakesTheCommunicator(t *testing.T) {
 		for rank, err := range errs {
 			require.EqualError(t, err,
 				fmt.Sprintf("%s on rank %d: rank 1: connecting transport exchanging: no queue pair is left", what, rank))
+		}
+	}
+}
+
+// The error of a rank that has waited for another gives way to what failed there.
+func TestTheRankThatCannotConnectIsNamed(t *testing.T) {
+	for _, code := range []plugin.Code{plugin.Timeout, plugin.PeerDied} {
+		for _, reason := range []string{"no queue pair is left", ""} {
+			errs := exchanged(t, manner{connect: func(rank int, _ plugin.Exchange) error {
+				if rank == 1 && reason != "" {
+					return plugin.Errorf(plugin.System, "%s", reason)
+				}
+				return plugin.Errorf(code, "rank %d waited for a peer", rank)
+			}}, func(*host.Communicator) error { return nil })
+			for rank, err := range errs {
+				want := cmp.Or(reason, "rank 0 waited for a peer")
+				require.ErrorContains(t, err, "connecting transport exchanging: "+want, "rank %d, %v", rank, code)
+			}
 		}
 	}
 }

@@ -46,16 +46,27 @@ func (pl *Planner) LeaveOut(ctx context.Context, tag string, mine map[string]err
 		optional = optional && all[rank].Optional
 	}
 	absent := map[string]string{}
+	var late error // of a rank that has waited for another: what failed there says more
 	for rank, theirs := range all {
 		for _, name := range slices.Sorted(maps.Keys(theirs.Absent)) { // all ranks return the same
 			why := theirs.Absent[name]
 			if why.Code != plugin.Unsupported || !optional {
-				return &plugin.Error{Code: why.Code, Rank: rank, Message: fmt.Sprintf("rank %d: %s", rank, why.Message)}
+				failure := &plugin.Error{Code: why.Code, Rank: rank, Message: fmt.Sprintf("rank %d: %s", rank, why.Message)}
+				if why.Code != plugin.Timeout && why.Code != plugin.PeerDied {
+					return failure
+				}
+				if late == nil {
+					late = failure
+				}
+				continue
 			}
 			if absent[name] == "" {
 				absent[name] = fmt.Sprintf("rank %d cannot use it: %s", rank, why.Message)
 			}
 		}
+	}
+	if late != nil {
+		return late
 	}
 	for name, reason := range absent {
 		pl.Absent[name] = reason
