@@ -1,7 +1,6 @@
 package ctransport
 
 import (
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/shunt-ccl/shunt/internal/builttest"
-	"github.com/shunt-ccl/shunt/plugin/shared"
 )
 
 // strict are the warnings that an author may have made errors.
@@ -55,20 +53,7 @@ func TestRingHasNoFence(t *testing.T) {
 	source := filepath.Join(t.TempDir(), "ring.c")
 	text := "#include <shunt_ring.h>\nvoid *next = (void *)shunt_ring_next, *done = (void *)shunt_ring_done;\n"
 	require.NoError(t, os.WriteFile(source, []byte(text), 0o644))
-	output, err := builttest.Command(compiler(t, "cc"), "-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-fsanitize=thread",
-		"-I../../plugin", "-c", "-o", source+".o", source).CombinedOutput()
+	output, err := builttest.Command(compiler(t, "cc"), "-std=c11", "-O2", "-Wall", "-Wextra", "-Werror",
+		"-fsanitize=thread", "-I../../plugin", "-c", "-o", source+".o", source).CombinedOutput()
 	require.NoError(t, err, "%s", output)
-}
-
-// The table of C++ is found, whatever is done to names and to what is not declared as exported.
-func TestTableOfCplusplus(t *testing.T) {
-	for _, flags := range [][]string{{"-std=c++11"}, {"-std=c++20", "-fvisibility=hidden"}} {
-		path := filepath.Join(t.TempDir(), "cplusplus.so")
-		args := append([]string{"-O2", "-shared", "-fPIC", "-o", path, "testdata/cplusplus.cc"}, append(flags, strict...)...)
-		output, err := builttest.Command(compiler(t, "c++"), args...).CombinedOutput()
-		require.NoError(t, err, "%s", output)
-		transport, err := shared.Open(path, slog.New(slog.DiscardHandler))
-		require.NoError(t, err)
-		require.Equal(t, "cplusplus", transport.Info().Name)
-	}
 }
