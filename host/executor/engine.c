@@ -169,6 +169,12 @@ int64_t sx_engine_waiting(sx_engine *e, int32_t *rank, int32_t *step) {
   return -1;
 }
 
+uint64_t sx_engine_native(sx_engine *e) {
+  /* relaxed: a number, behind which there is nothing to read */
+  uint64_t native = atomic_load_explicit(&e->native, memory_order_relaxed);
+  return native % 2 ? native : 0;
+}
+
 int sx_engine_unsatisfied(sx_engine *e) {
   /* as in sx_engine_waiting */
   uint32_t before = atomic_load_explicit(&e->looks, memory_order_acquire);

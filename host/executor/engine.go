@@ -225,6 +225,17 @@ func (e *Engine) Unsatisfied() bool {
 	return !e.closed && C.sx_engine_unsatisfied(e.c) != 0
 }
 
+// Native returns which call of a transport's start or poll the run is in: a number
+// that no other call has, or 0 while it is in none.
+func (e *Engine) Native() uint64 {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	if e.closed {
+		return 0
+	}
+	return uint64(C.sx_engine_native(e.c))
+}
+
 // Policy says how a run waits: Spins polls with a pause of some 10 ns to 50 ns
 // between them, then Yields of the processor, but no longer than 0.3 ms, then
 // sleep until a peer rings. A run does not spin for a peer that it last saw on

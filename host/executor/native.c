@@ -166,13 +166,22 @@ static void take(sx_engine *e, sx_track *t, shunt_status status, const shunt_nat
   else end(e, t, status, report);
 }
 
+/* Tell the watchdog that the run enters native code, or has left it. */
+static void cross(sx_engine *e) {
+  /* relaxed: only the thread of the run writes it */
+  uint64_t native = atomic_load_explicit(&e->native, memory_order_relaxed);
+  atomic_store_explicit(&e->native, native + 1, memory_order_relaxed);
+}
+
 int sx_native_start(sx_engine *e, sx_track *t, const shunt_native *native, uint32_t count) {
   sx_ring(e);
   shunt_native_report report = {0};
   t->request = NULL;
   atomic_store_explicit(&t->ended, 0, memory_order_relaxed);
+  cross(e);
   shunt_status status =
       native->start(native->context, e->args, count, t->launch->send, t->launch->recv, &t->request, &report);
+  cross(e);
   take(e, t, status, &report);
   if (status != SHUNT_PENDING) return 0;
   t->native = native;
@@ -182,7 +191,9 @@ int sx_native_start(sx_engine *e, sx_track *t, const shunt_native *native, uint3
 
 static void poll(sx_engine *e, sx_track *t, int32_t stop) {
   shunt_native_report report = {.peer = t->rank + 1};
+  cross(e);
   shunt_status status = t->native->poll(t->native->context, t->request, stop, &report);
+  cross(e);
   if (stop && status != SHUNT_PENDING) status = SHUNT_OK; /* why the run has failed is known */
   take(e, t, status, &report);
 }

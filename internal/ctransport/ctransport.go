@@ -81,7 +81,7 @@ func BuildBad(dir, name string) (string, error) {
 }
 
 // BuildStuck makes a shared object of the C99 transport that is stuck on rank 1 in
-// "supports", "open", "prepare", "close" or a "native" function, or whose native
+// "supports", "open", "prepare", "close", a "native" function or the "start" of one, or whose native
 // function "fails" with status 12345, or that names an algorithm without an end
 // ("endless").
 func BuildStuck(dir, phase string) (string, error) {

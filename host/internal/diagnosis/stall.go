@@ -13,6 +13,8 @@ type Watchdog struct {
 	warned     uint64 // collective whose stall was reported last,
 	explained  string // and what ranks were said to have rejected
 	deserted   int    // 1 + the waited-for rank that had closed, or gone on, at the last look; 0: none
+	native     uint64 // call of native code that the run was in at the last look; 0: none
+	entered    time.Time
 	rejections rejectionLook
 
 	looked  time.Time // last
@@ -39,6 +41,9 @@ func (w *Watchdog) sinceResumed(waited time.Duration) time.Duration {
 func (w *Watchdog) LookAtStall(o *Observer, stall time.Duration) *plugin.Error {
 	waiting, peer, since, _ := o.Engine.Waiting()
 	since = w.sinceResumed(since)
+	if reason := w.blocks(o); reason != nil {
+		return reason
+	}
 	if waiting {
 		if reason := o.WrongLength(); reason != nil {
 			return reason
@@ -68,6 +73,25 @@ func (w *Watchdog) LookAtStall(o *Observer, stall time.Duration) *plugin.Error {
 	}
 	w.warn(o, peer, since, mine, theirs)
 	return nil
+}
+
+// blocks returns why the communicator must fail if native code, which runs on the caller's thread and may not block,
+// has not returned for as long as other functions of a transport may take. Nothing can end such a call: peers learn of
+// it.
+func (w *Watchdog) blocks(o *Observer) *plugin.Error {
+	call := o.Engine.Native()
+	if call == 0 || call != w.native {
+		w.native, w.entered = call, w.looked
+		return nil
+	}
+	limit := o.Timeout * 2 / 3
+	if o.Failure.Reason() != nil || limit <= 0 || w.sinceResumed(w.looked.Sub(w.entered)) < limit {
+		return nil
+	}
+	reason := &plugin.Error{Code: plugin.Timeout, Rank: o.Rank, Message: fmt.Sprintf(
+		"rank %d %s, and native code of a transport has not returned from start or poll for %v", o.Rank, o.State(o.Rank), limit)}
+	o.Logger.Error("native code does not return", "communicator", o.Label, "rank", o.Rank, "reason", reason.Message)
+	return reason
 }
 
 // waitsInVain takes a second look at a rank that will not come, as the first may have been too early: the rank's record

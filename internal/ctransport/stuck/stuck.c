@@ -12,6 +12,7 @@
 #define CLOSE 4
 #define NATIVE 5
 #define FAILS 6 /* the native function */
+#define START 8 /* of a native step */
 #define ENDLESS 7 /* no zero behind an algorithm's name */
 
 static void stop(int phase, int rank) {
@@ -44,14 +45,28 @@ static shunt_status native(void *context, const int64_t *registers, const void *
   return 12345;
 }
 
+static shunt_status start(void *context, const int64_t *args, uint32_t count, const void *send, void *recv,
+                          void **request, shunt_native_report *report) {
+  shunt_endpoint *e = context;
+  (void)args, (void)count, (void)send, (void)recv, (void)request, (void)report;
+  stop(START, e->rank);
+  return SHUNT_OK;
+}
+
+static shunt_status poll_native(void *context, void *request, int32_t over, shunt_native_report *report) {
+  (void)context, (void)request, (void)over, (void)report;
+  return SHUNT_OK;
+}
+
 static shunt_status stuck_prepare(shunt_endpoint *e, const shunt_request *r, const char *algorithm,
                                   const shunt_plan **out) {
   stop(PREPARE, e->rank);
   shunt_status status = prepare(e, r, algorithm, out);
-  if (status == SHUNT_OK && (STUCK == NATIVE || STUCK == FAILS)) {
+  if (status == SHUNT_OK && (STUCK == NATIVE || STUCK == FAILS || STUCK == START)) {
     plan *p = (plan *)*out;
-    shunt_native *n = malloc(sizeof *n); /* left behind, like much here */
-    n->function = native;
+    shunt_native *n = calloc(1, sizeof *n); /* left behind, like much here */
+    if (STUCK == START) n->start = start, n->poll = poll_native;
+    else n->function = native;
     n->context = e;
     step(p, SHUNT_STEP_NATIVE, 0, 0, 0, 0, 0, 0);
     p->track.count++;

@@ -162,6 +162,22 @@ func TestStuckNativeFunctionIsNamedByEveryRank(t *testing.T) {
 	}
 }
 
+// Nothing ends a call whose native code blocks where it may not: the other ranks learn of it.
+func TestStartThatBlocksIsToldToTheOtherRanks(t *testing.T) {
+	spec, env := stuckIn(t, "shared", "start")
+	w := newWorldIn(t, 2, env...)
+	replies, result := w.ask("faults stuck", w.meet(spec, 4*time.Second), 12*time.Second, nil)
+	if a := replies[0]; a == nil {
+		t.Fatalf("rank 0: %v", result.Outcomes[0])
+	} else if a.Code != plugin.Timeout || !strings.Contains(a.Message, "rank 1 called #1 all_reduce") ||
+		!strings.Contains(a.Message, "native code of a transport has not returned from start or poll for 2.666") {
+		t.Errorf("rank 0: %s: %s", a.Code, a.Message)
+	}
+	if replies[1] != nil {
+		t.Errorf("rank 1: %s: %s", replies[1].Code, replies[1].Message)
+	}
+}
+
 // A status that is in no table is reported to every rank as what it is, with the sentence that the transport left.
 func TestUnknownStatusIsToldToEveryRank(t *testing.T) {
 	spec, env := stuckIn(t, "shared", "fails")
