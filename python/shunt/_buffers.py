@@ -116,20 +116,25 @@ _numpy_dtypes: dict[Any, DType] = {}
 _moved_dtypes: dict[Any, tuple[DType, int, str]] = {}
 _MOST_MOVED = 256
 _ndarray: Any = None
+_tensor: Any = None
 
-# See _quick; of arrays of numpy from the first one on.
+# See _quick; of arrays of numpy and tensors of torch from the first one on.
 described, quick = _quick.nothing, _quick.nothing
+
+
+def _learn(ndarray: Any, tensor: Any) -> None:
+    global _ndarray, _tensor, described, quick
+    described, quick = _quick.arrays(ndarray, _numpy_dtypes, tensor, _dlpack.dtypes())
+    _ndarray, _tensor = ndarray, tensor
 
 
 def _numpy_type() -> Any:
     """numpy.ndarray if the program uses numpy, else None; numpy is never
     imported from here."""
-    global _ndarray, described, quick
     if _ndarray is None:
         ndarray = getattr(sys.modules.get("numpy"), "ndarray", None)
         if ndarray is not None:
-            described, quick = _quick.arrays(ndarray, _numpy_dtypes)
-            _ndarray = ndarray
+            _learn(ndarray, _tensor)
     return _ndarray
 
 
@@ -166,6 +171,9 @@ def describe(obj: Buffer, what: str, writable: bool, dtype: DTypeLike = None, cu
             else:
                 return Memory(_addressof(hold), obj.size, kind, hold)
         return _describe_numpy(obj, what, writable, kind)
+    tensor = described(obj) if dtype is None and type(obj) is _tensor else None
+    if tensor is not None:
+        return Memory(tensor[0], tensor[1], tensor[2], obj.untyped_storage())
     return _describe_any(obj, what, writable, None if dtype is None else _dtypes.dtype_of(dtype), scale)
 
 
@@ -265,13 +273,16 @@ def _describe_any(obj: Any, what: str, writable: bool, dtype: DType | None, scal
 
 
 def _describe_lent(obj: Any, what: str, writable: bool, dtype: DType | None, scale: int) -> Memory:
+    if type(obj) is not _tensor and type(obj) is getattr(_device.torch_module(), "Tensor", None):
+        _learn(_ndarray, type(obj))
     lent = _dlpack.borrow(obj, what)
     if writable and lent.readonly:
         raise InvalidArgumentError(f"{what}: {type(obj).__name__} is read-only")
     if dtype is None:
         dtype = _own(lent.dtype, f"{type(obj).__name__} of {getattr(obj, 'dtype', None) or lent.format}", what)
-    return _typed(lent.address, lent.count * lent.itemsize, lent.itemsize, lent.format, what, dtype, lent.capsule,
-                  scale)
+    # torch's capsule keeps the tensor, which the program may give other memory.
+    hold = (lent.capsule, obj.untyped_storage()) if type(obj) is _tensor and lent.count else lent.capsule
+    return _typed(lent.address, lent.count * lent.itemsize, lent.itemsize, lent.format, what, dtype, hold, scale)
 
 
 def _no_references(found: bool, of: str, what: str) -> None:

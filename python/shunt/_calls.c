@@ -100,9 +100,10 @@ static PyObject *new_function(PyObject *module, PyObject *args) {
 /* ---- arrays ---- */
 
 /* What is known of a library of arrays is a tuple: the type of its arrays; a dict from
- * what they call their dtypes to DType; of numpy the name "dtype", of torch its DLPack
- * exchange and stream_of. */
-enum { TYPE, DTYPES, DTYPE_NAME, EXCHANGE = DTYPE_NAME, STREAM_OF };
+ * what they call their dtypes to DType. Of numpy also the name "dtype", and what is known
+ * of torch for host memory, or None. Of torch its DLPack exchange, the names of what an
+ * exchange does not say, and for GPUs stream_of. */
+enum { TYPE, DTYPES, DTYPE_NAME, TENSORS, EXCHANGE = DTYPE_NAME, IS_NEG_NAME, REQUIRES_GRAD_NAME, STREAM_OF };
 #define KNOWN(self, what) PyTuple_GetItem(self, what)
 
 struct memory {
@@ -133,7 +134,7 @@ static int look_up(PyObject *self, PyObject *own, struct memory *memory) {
 
 /* An array of numpy keeps its memory while someone has the array: its buffer need not
  * be held. */
-static int describe_array(PyObject *self, PyObject *object, struct memory *memory) {
+static int describe_numpy(PyObject *self, PyObject *object, struct memory *memory) {
   Py_buffer view;
   if ((PyObject *)Py_TYPE(object) != KNOWN(self, TYPE))
     return 0;
@@ -165,13 +166,23 @@ struct dl_exchange {
   int (*current_stream)(int32_t device_type, int32_t device_id, void **stream); /* current_work_stream */
 };
 static const char exchange_name[] = "dlpack_exchange_api";
-#define DL_CUDA 2
+enum { DL_CPU = 1, DL_CUDA = 2, DL_CUDA_HOST = 3 };
 
 static const struct dl_exchange *exchange_of(PyObject *self) {
   return PyCapsule_GetPointer(KNOWN(self, EXCHANGE), exchange_name);
 }
 
-static int describe_tensor(PyObject *self, PyObject *object, struct memory *memory) {
+/* is_true returns the truth of what it takes, or -1 with an exception if that is NULL. */
+static int is_true(PyObject *found) {
+  int truth = found == NULL ? -1 : PyObject_IsTrue(found);
+  Py_XDECREF(found);
+  return truth;
+}
+
+/* An exchange fails for tensors that have no plain memory: of another layout, quantized,
+ * or batched by a transform. It does not say that a tensor stands for the negative of its
+ * memory. Wrappers have none, and so a null address. */
+static int describe_tensor(PyObject *self, PyObject *object, struct memory *memory, int on_gpu) {
   struct dl_tensor tensor;
   if ((PyObject *)Py_TYPE(object) != KNOWN(self, TYPE))
     return 0;
@@ -183,15 +194,37 @@ static int describe_tensor(PyObject *self, PyObject *object, struct memory *memo
   for (int i = tensor.ndim - 1; i >= 0; memory->count *= tensor.shape[i--])
     if (tensor.strides != NULL && tensor.shape[i] != 1 && tensor.strides[i] != memory->count)
       return 0;
-  if (tensor.device_type != DL_CUDA || tensor.lanes != 1 || memory->count == 0)
+  int device = tensor.device_type;
+  if (!(on_gpu ? device == DL_CUDA : device == DL_CPU || device == DL_CUDA_HOST) || tensor.lanes != 1 ||
+      memory->count == 0 || tensor.data == NULL)
     return 0;
+  int negative = is_true(PyObject_CallMethodObjArgs(object, KNOWN(self, IS_NEG_NAME), NULL));
+  if (negative)
+    return negative < 0 ? -1 : 0;
   return look_up(self, PyLong_FromLong(tensor.code << 8 | tensor.bits), memory);
+}
+
+static int describe_on_gpu(PyObject *self, PyObject *object, struct memory *memory) {
+  return describe_tensor(self, object, memory, 1);
+}
+
+/* The full path asks tensors in host memory for a capsule, which torch refuses where a
+ * tensor requires a gradient. */
+static int describe_on_host(PyObject *self, PyObject *object, struct memory *memory) {
+  PyObject *tensors = KNOWN(self, TENSORS);
+  if (tensors == Py_None || (PyObject *)Py_TYPE(object) == KNOWN(self, TYPE))
+    return describe_numpy(self, object, memory);
+  int known = describe_tensor(tensors, object, memory, 0);
+  if (known <= 0)
+    return known;
+  int requires = is_true(PyObject_GetAttr(object, KNOWN(tensors, REQUIRES_GRAD_NAME)));
+  return requires < 0 ? -1 : !requires;
 }
 
 /* stream_number converts a stream argument for the library; it returns what a
  * description returns. Arrays in host memory have no streams. */
-static int stream_number(PyObject *self, PyObject *stream, int32_t gpu, uint64_t *into) {
-  if (PyTuple_Size(self) <= STREAM_OF)
+static int stream_number(PyObject *self, describe *describe, PyObject *stream, int32_t gpu, uint64_t *into) {
+  if (describe == describe_on_host)
     return stream == Py_None;
   if (stream == Py_None) {
     void *current;
@@ -216,7 +249,7 @@ static PyObject *described(PyObject *self, PyObject *object, describe *describe)
     return NULL;
   if (!known)
     Py_RETURN_NONE;
-  if (describe == describe_array)
+  if (describe == describe_on_host)
     return Py_BuildValue("KLOO", (unsigned long long)memory.address, (long long)memory.count, memory.dtype, Py_None);
   return Py_BuildValue("KLOi", (unsigned long long)memory.address, (long long)memory.count, memory.dtype,
                        (int)memory.gpu);
@@ -262,7 +295,7 @@ static PyObject *quick(PyObject *self, PyObject *const *args, Py_ssize_t n, desc
     v[TO_COUNT] = count;
     v[TO_DTYPE] = dtype;
   }
-  int known = stream_number(self, args[STREAM], gpu, &v[last]);
+  int known = stream_number(self, describe, args[STREAM], gpu, &v[last]);
   if (known < 0 || number(args[HANDLE], 'p', &v[TO_COMM]))
     return NULL;
   for (Py_ssize_t i = TO_NUMBERS; i < last; i++)
@@ -275,13 +308,13 @@ static PyObject *quick(PyObject *self, PyObject *const *args, Py_ssize_t n, desc
 
 /* ---- the module ---- */
 
-static PyObject *array_described(PyObject *self, PyObject *object) { return described(self, object, describe_array); }
-static PyObject *tensor_described(PyObject *self, PyObject *object) { return described(self, object, describe_tensor); }
+static PyObject *array_described(PyObject *self, PyObject *object) { return described(self, object, describe_on_host); }
+static PyObject *tensor_described(PyObject *self, PyObject *object) { return described(self, object, describe_on_gpu); }
 static PyObject *array_quick(PyObject *self, PyObject *const *args, Py_ssize_t n) {
-  return quick(self, args, n, describe_array);
+  return quick(self, args, n, describe_on_host);
 }
 static PyObject *tensor_quick(PyObject *self, PyObject *const *args, Py_ssize_t n) {
-  return quick(self, args, n, describe_tensor);
+  return quick(self, args, n, describe_on_gpu);
 }
 
 static PyMethodDef array_methods[] = {
@@ -302,12 +335,29 @@ static PyObject *pair(PyObject *known, PyMethodDef methods[2]) {
   return made;
 }
 
+/* known_tensors returns what is known of tensors; stream_of is None for those in host memory. */
+static PyObject *known_tensors(PyObject *type, PyObject *dtypes, PyObject *exchange, PyObject *stream_of) {
+  const struct dl_exchange *functions = PyCapsule_GetPointer(exchange, exchange_name);
+  if (functions == NULL)
+    return NULL;
+  if (functions->major != 1 || functions->look == NULL || functions->current_stream == NULL)
+    return PyErr_Format(PyExc_ValueError, "DLPack %u.%u, want 1", functions->major, functions->minor);
+  return Py_BuildValue("OOONNO", type, dtypes, exchange, PyUnicode_InternFromString("is_neg"),
+                       PyUnicode_InternFromString("requires_grad"), stream_of);
+}
+
 static PyObject *arrays(PyObject *module, PyObject *args) {
   (void)module;
-  PyObject *type, *dtypes;
-  if (!PyArg_ParseTuple(args, "O!O!", &PyType_Type, &type, &PyDict_Type, &dtypes))
+  PyObject *type, *dtypes, *tensor = NULL, *exchanged = NULL, *exchange = NULL;
+  if (!PyArg_ParseTuple(args, "O!O!|O!O!O", &PyType_Type, &type, &PyDict_Type, &dtypes, &PyType_Type, &tensor,
+                        &PyDict_Type, &exchanged, &exchange))
     return NULL;
-  return pair(Py_BuildValue("OON", type, dtypes, PyUnicode_InternFromString("dtype")), array_methods);
+  if (exchange == NULL)
+    return pair(Py_BuildValue("OONO", type, dtypes, PyUnicode_InternFromString("dtype"), Py_None), array_methods);
+  PyObject *tensors = known_tensors(tensor, exchanged, exchange, Py_None);
+  if (tensors == NULL)
+    return NULL;
+  return pair(Py_BuildValue("OONN", type, dtypes, PyUnicode_InternFromString("dtype"), tensors), array_methods);
 }
 
 static PyObject *tensors(PyObject *module, PyObject *args) {
@@ -315,17 +365,14 @@ static PyObject *tensors(PyObject *module, PyObject *args) {
   PyObject *type, *dtypes, *exchange, *stream_of;
   if (!PyArg_ParseTuple(args, "O!O!OO", &PyType_Type, &type, &PyDict_Type, &dtypes, &exchange, &stream_of))
     return NULL;
-  const struct dl_exchange *functions = PyCapsule_GetPointer(exchange, exchange_name);
-  if (functions == NULL)
-    return NULL;
-  if (functions->major != 1 || functions->look == NULL || functions->current_stream == NULL)
-    return PyErr_Format(PyExc_ValueError, "DLPack %u.%u, want 1", functions->major, functions->minor);
-  return pair(Py_BuildValue("OOOO", type, dtypes, exchange, stream_of), tensor_methods);
+  return pair(known_tensors(type, dtypes, exchange, stream_of), tensor_methods);
 }
 
 static PyMethodDef functions[] = {
     {"function", new_function, METH_VARARGS, "function(address, kinds): a callable of a function of the library"},
-    {"arrays", arrays, METH_VARARGS, "arrays(ndarray, dtypes): described and quick for arrays of numpy"},
+    {"arrays", arrays, METH_VARARGS,
+     "arrays(ndarray, dtypes, [type, exchanged, exchange]): described and quick for arrays of numpy, and tensors in "
+     "host memory"},
     {"tensors", tensors, METH_VARARGS, "tensors(type, dtypes, exchange, stream_of): the same for tensors on GPUs"},
     {NULL, NULL, 0, NULL},
 };

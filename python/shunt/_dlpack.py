@@ -150,6 +150,8 @@ def borrow(obj: Any, what: str, cuda: bool = False) -> Lent:
             if shape[i] != 1 and tensor.strides[i] != step:
                 raise InvalidArgumentError(f"{what}: {name} of shape {shape} is not contiguous; copy it first")
             step *= shape[i]
+    if count and not tensor.data:  # a wrapper of torch, or storage that was freed
+        raise InvalidArgumentError(f"{what}: {name} of shape {shape} has no memory")
     bits = tensor.bits * tensor.lanes
     if bits % 8:
         raise InvalidArgumentError(f"{what}: {name} has elements of {bits} bits")

@@ -3,8 +3,8 @@ function of shunt.h.
 
 _calls.c has it. Where that was not built or cannot be loaded, and for tensors of torch
 before 2.10, described and quick find no array that suits them, and calls take the full
-path, which costs about 4 µs more. Nothing but this file knows which one runs. For an
-array library there are two functions:
+path, which costs about 4 µs more, and 25 µs more for tensors in host memory. Nothing but
+this file knows which one runs. For an array library there are two functions:
 
 described(array) returns (address, elements, dtype, GPU or None) of a contiguous,
 writable array that is not empty and has a dtype of Shunt's; None for everything else.
@@ -50,10 +50,25 @@ def nothing(*arguments: Any) -> None:
     """described and quick where no array takes the quick path."""
 
 
-def arrays(ndarray: type, dtypes: dict[Any, Any]) -> tuple[Described, Quick]:
+class _Missing:
+    """The type of the arrays of a library that the program does not use."""
+
+
+def arrays(ndarray: type | None, dtypes: dict[Any, Any], tensor: type | None = None,
+           exchanged: dict[int, Any] | None = None) -> tuple[Described, Quick]:
     """described and quick for arrays of numpy, of which dtypes says what Shunt calls
-    theirs. Subclasses take the full path."""
-    return (nothing, nothing) if _calls is None else _calls.arrays(ndarray, dtypes)
+    theirs, and for tensors of torch in host memory, of which exchanged says that as for
+    tensors(). Subclasses, and tensors that require a gradient, take the full path."""
+    if _calls is None:
+        return nothing, nothing
+    known = ndarray or _Missing, dtypes
+    exchange = getattr(tensor, "__dlpack_c_exchange_api__", None)
+    if exchange is not None:
+        try:
+            return _calls.arrays(*known, tensor, exchanged, exchange)
+        except ValueError:
+            pass  # another version of DLPack's
+    return _calls.arrays(*known)
 
 
 def tensors(tensor: type, exchanged: dict[int, Any], stream_of: Callable[[Any], int]) -> tuple[Described, Quick]:

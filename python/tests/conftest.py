@@ -114,7 +114,7 @@ def way(request, monkeypatch):
     monkeypatch.setattr(_library, "_loaded", None)
     described, quick = _quick.arrays(numpy.ndarray, _buffers._numpy_dtypes)
     for module, name, value in ((_buffers, "_ndarray", numpy.ndarray), (_buffers, "described", described),
-                                (_buffers, "quick", quick),
+                                (_buffers, "quick", quick), (_buffers, "_tensor", None),
                                 (_device, "_torch", None), (_device, "described", _quick.nothing),
                                 (_device, "quick", _quick.nothing)):
         monkeypatch.setattr(module, name, value)

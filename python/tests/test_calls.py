@@ -89,6 +89,11 @@ def test_wrong_use_of_the_module_is_refused(in_c):
     for arguments in ((), (1, {}), (np.ndarray, []), (np.ndarray, {}, 1)):
         with pytest.raises(TypeError):
             in_c.arrays(*arguments)
+    exchange = Exchange().capsule
+    for arguments in ((np.ndarray, {}, 1, {}, exchange), (np.ndarray, {}, FakeTensor, [], exchange),
+                      (np.ndarray, {}, FakeTensor, {}, object()), (np.ndarray, {}, FakeTensor, {}, exchange, 1)):
+        with pytest.raises((TypeError, ValueError)):
+            in_c.arrays(*arguments)
     for arguments in ((np.ndarray, {}), (np.ndarray, {}, object(), object()), (1, {}, object(), object())):
         with pytest.raises((TypeError, ValueError)):
             in_c.tensors(*arguments)
@@ -172,6 +177,57 @@ def test_blocks(in_c):
     assert noted.asked == []
 
 
+HOST_TENSORS = {
+    "another dtype": FakeTensor("int32", cuda=False), "of a GPU": FakeTensor(), "empty": FakeTensor(cuda=False, count=0),
+    "strided": FakeTensor(cuda=False, contiguous=False), "negative": FakeTensor(cuda=False, negative=True),
+    "with gradients": FakeTensor(cuda=False, requires_grad=True), "without memory": FakeTensor(cuda=False, at=0),
+    "in vectors": FakeTensor("bfloat16x2", cuda=False), "not lent": FakeTensor("float4", cuda=False),
+    "subclass": type("Sub", (FakeTensor,), {})(cuda=False),
+}
+
+
+@pytest.mark.parametrize("numpy", [True, False], ids=["beside numpy", "without numpy"])
+def test_tensors_in_host_memory(in_c, numpy, monkeypatch):
+    exchange = Exchange()
+    monkeypatch.setattr(FakeTensor, "__dlpack_c_exchange_api__", exchange.capsule, raising=False)
+    described, quick = _quick.arrays(np.ndarray if numpy else None, TYPES, FakeTensor, {4 << 8 | 16: DType.BFLOAT16})
+    noted, good, x = Noted(*COLLECTIVE, status=5), FakeTensor(cuda=False), np.ones(6, "f4")
+    at = good.data_ptr()
+    assert described(good) == (at, 6, DType.BFLOAT16, None)
+    for recv, blocks, want in ((good, (1, 1), (at, at, 6)), (FakeTensor(cuda=False, at=at + 64), (3, 3), (at, at + 64, 2)),
+                               (None, (1, 0), (at, None, 6))):
+        assert quick(7, noted.function, good, recv, *blocks, None, Op.MIN) == 5
+        assert noted.asked.pop() == (7, *want, DType.BFLOAT16, Op.MIN, None)
+    assert quick(7, noted.function, good, good, 1, 1, 9, 0) is None, "host memory has no streams"
+    assert (described(x) is not None) == numpy
+    for name, strange in {**HOST_TENSORS, "array": x}.items():
+        if name != "array":
+            assert described(strange) is None, name
+        for send, recv in ((strange, good), (good, strange)):
+            assert quick(7, noted.function, send, recv, 1, 1, None, 0) is None, name
+    assert noted.asked == []
+
+
+def test_what_a_tensor_raises_goes_on(in_c):
+    """A mode of torch runs code of the program when a tensor is asked."""
+    class Raising(FakeTensor):
+        def is_neg(self):
+            raise KeyboardInterrupt
+
+    class Refusing(FakeTensor):
+        requires_grad = property(lambda self: 1 / 0, lambda self, value: None)
+
+    for kind, error in ((Raising, KeyboardInterrupt), (Refusing, ZeroDivisionError)):
+        exchange, tensor = Exchange(), kind(cuda=False)
+        described, quick = in_c.arrays(np.ndarray, {}, kind, {4 << 8 | 16: DType.BFLOAT16}, exchange.capsule)
+        noted = Noted(*COLLECTIVE)
+        with pytest.raises(error):
+            described(tensor)
+        with pytest.raises(error):
+            quick(7, noted.function, tensor, tensor, 1, 1, None, 0)
+        assert noted.asked == []
+
+
 def test_nothing_leaks(in_c):
     """Neither references nor memory, in 20,000 calls of each path."""
     noted = Noted(*COLLECTIVE)
@@ -189,6 +245,9 @@ def test_nothing_leaks(in_c):
 
     exchange = Exchange()
     tensor, strided = FakeTensor(), FakeTensor(contiguous=False)
+    host_tensor, gradients = FakeTensor(cuda=False), FakeTensor(cuda=False, requires_grad=True)
+    types_of = {4 << 8 | 16: DType.BFLOAT16}
+    host_described, host_quick = in_c.arrays(np.ndarray, TYPES, FakeTensor, types_of, exchange.capsule)
     tensor_described, tensor_quick = in_c.tensors(FakeTensor, {4 << 8 | 16: DType.BFLOAT16}, exchange.capsule, int)
     stream = 1 << 50
     paths = {
@@ -207,6 +266,10 @@ def test_nothing_leaks(in_c):
         "quick with a number too large": lambda: swallow(quick, 1, getpid, x, x, 1, 1, None, 1 << 40),
         "quick with a text": lambda: swallow(quick, "1", getpid, x, x, 1, 1, None, 0),
         "tensors": lambda: in_c.tensors(FakeTensor, {}, exchange.capsule, len),
+        "arrays and tensors": lambda: in_c.arrays(np.ndarray, {}, FakeTensor, types_of, exchange.capsule),
+        "host tensor": lambda: (host_described(host_tensor), host_described(gradients), host_described(tensor)),
+        "quick host tensor": lambda: (host_quick(1, getpid, host_tensor, host_tensor, 1, 1, None, 0),
+                                      host_quick(1, getpid, x, y, 1, 1, None, 0)),
         "tensor": lambda: (tensor_described(tensor), tensor_described(strided)),
         "quick tensor": lambda: tensor_quick(1, getpid, tensor, tensor, 1, 1, None, 0),
         "quick tensor in a stream": lambda: (tensor_quick(1, getpid, tensor, tensor, 1, 1, stream, 0),
@@ -215,7 +278,7 @@ def test_nothing_leaks(in_c):
     }
     getpid = in_c.function(ctypes.cast(ctypes.CDLL(None).getpid, P).value, "pppqIIp")
     watched = (None, x, y, odd, np.ndarray, x.dtype, DType.FLOAT32, TYPES, getpid, free, described, quick, swallow,
-               tensor, stream,
+               tensor, stream, host_tensor, gradients, host_described, host_quick, types_of,
                tensor_described, exchange.capsule, DType.BFLOAT16)
     for name, path in paths.items():
         for _ in range(100):
@@ -266,6 +329,8 @@ def test_an_exchange_of_another_version_is_left_alone(in_c, monkeypatch):
     for exchange in (versions[0].capsule, versions[1].capsule, object(), 4711):
         monkeypatch.setattr(FakeTensor, "__dlpack_c_exchange_api__", exchange, raising=False)
         assert _quick.tensors(FakeTensor, {}, int) == (_quick.nothing, _quick.nothing)
+        described, quick = _quick.arrays(np.ndarray, TYPES, FakeTensor, {4 << 8 | 16: DType.BFLOAT16})
+        assert described(FakeTensor(cuda=False)) is None and described(np.ones(2)) is not None
 
 
 def test_without_the_module_everything_is_there(python):

@@ -99,8 +99,10 @@ class FakeTensor:
     DLPACK = {"bfloat16": (4, 16, 1), "bfloat16x2": (4, 16, 2), "complex32": (5, 32, 1), "int64": (0, 64, 1),
               "int32": (0, 32, 1)}
 
-    def __init__(self, dtype="bfloat16", contiguous=True, cuda=True, count=6, shape=(2, 3), at=0x7F0000002000):
+    def __init__(self, dtype="bfloat16", contiguous=True, cuda=True, count=6, shape=(2, 3), at=0x7F0000002000,
+                 negative=False, requires_grad=False):
         self.dtype, self.is_cuda, self.device, self.shape = dtype, cuda, 0, shape
+        self.negative, self.requires_grad = negative, requires_grad
         self._contiguous, self._count, self._at = contiguous, count, at
 
     def read(self, *what):
@@ -118,7 +120,7 @@ class FakeTensor:
         return self.dtype == "conj of complex64"
 
     def is_neg(self):
-        return self.dtype == "neg of complex64"
+        return self.negative or self.dtype == "neg of complex64"
 
     def numel(self):
         return self._count
@@ -143,7 +145,8 @@ class Exchange:
             code, bits, lanes = FakeTensor.DLPACK[tensor.dtype]
             tensor.extent = (ctypes.c_int64 * 2)(1, tensor.numel())
             tensor.steps = (ctypes.c_int64 * 2)(99, 1 if tensor.is_contiguous() else 2)
-            into[0] = _dlpack._Tensor(data=tensor.data_ptr() - 16, byte_offset=16,
+            at = tensor.data_ptr()
+            into[0] = _dlpack._Tensor(data=at and at - 16, byte_offset=16 if at else 0,
                                       device_type=2 if tensor.is_cuda else 1, device_id=tensor.get_device(),
                                       ndim=2, code=code, bits=bits, lanes=lanes, shape=tensor.extent,
                                       strides=tensor.steps)
@@ -260,6 +263,7 @@ def test_all_reduce_of_tensors(torch):
         assert comm.asked.pop()[0] == "shunt_run"
     for wrong, error, text in ((FakeTensor(contiguous=False), shunt.InvalidArgumentError, "not contiguous"),
                                (FakeTensor(cuda=False), shunt.UnsupportedError, "host memory"),
+                               (FakeTensor(negative=True), shunt.InvalidArgumentError, "the negative of its memory"),
                                (FakeTensor(dtype="bfloat16x2"), shunt.InvalidArgumentError,
                                 "is none of Shunt's dtypes"),
                                (FakeTensor(dtype="float4"), shunt.InvalidArgumentError, "is none of Shunt's dtypes"),
