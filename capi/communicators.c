@@ -186,6 +186,11 @@ shunt_status shunt_request_test(shunt_request request, int64_t timeout_ms, int32
   return go_request_test(SHUNT_NUMBER(request), timeout_ms, done);
 }
 
+shunt_status shunt_request_notify(shunt_request request, int32_t eventfd) {
+  GUARD();
+  return go_request_notify(SHUNT_NUMBER(request), eventfd);
+}
+
 shunt_status shunt_request_wait(shunt_request request) {
   GUARD();
   return go_request_wait(SHUNT_NUMBER(request));

@@ -55,6 +55,7 @@ extern int32_t go_synchronize(uint64_t comm, void *stream);
 extern int32_t go_world(uint64_t comm, int32_t *world);
 extern int32_t go_start(uint64_t comm, shunt_operation *operation, uint64_t *request);
 extern int32_t go_request_test(uint64_t request, int64_t timeout_ms, int32_t *done);
+extern int32_t go_request_notify(uint64_t request, int32_t eventfd);
 extern int32_t go_request_wait(uint64_t request);
 extern int32_t go_set_block_limit(uint64_t comm, int64_t block_limit_ms);
 extern int32_t go_set_cancel(uint64_t comm, int32_t *cancel);

@@ -7,10 +7,15 @@ import "C"
 
 import (
 	"context"
+	"encoding/binary"
+	"errors"
 	"math"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/plugin"
 )
 
 // request is the object behind a shunt_request.
@@ -65,6 +70,29 @@ func go_request_test(number C.uint64_t, timeoutMS C.int64_t, done *C.int32_t) (r
 	if ended, _ := r.host.Test(); ended {
 		*done = 1
 	}
+	return 0
+}
+
+//export go_request_notify
+func go_request_notify(number C.uint64_t, eventfd C.int32_t) (result C.int32_t) {
+	defer recovered(&result)
+	r, err := requests.find(handle(number))
+	if err != nil {
+		return status(nil, err)
+	}
+	own, err := unix.FcntlInt(uintptr(eventfd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		code := plugin.OutOfMemory
+		if errors.Is(err, unix.EBADF) {
+			code = plugin.InvalidArgument
+		}
+		return status(nil, plugin.Errorf(code, "shunt_request_notify: descriptor %d: %w", eventfd, err))
+	}
+	go func() {
+		_ = r.host.Wait(context.Background()) // how the operation ended is for wait to say
+		_, _ = unix.Write(own, binary.NativeEndian.AppendUint64(nil, 1))
+		_ = unix.Close(own)
+	}()
 	return 0
 }
 

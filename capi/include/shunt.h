@@ -408,6 +408,12 @@ SHUNT_API shunt_status shunt_start(shunt_comm comm, const shunt_operation *opera
  * ended, with success or an error, else 0. The request stays until shunt_request_wait. */
 SHUNT_API shunt_status shunt_request_test(shunt_request request, int64_t timeout_ms, int32_t *done);
 
+/* Adds 1 to the counter of an eventfd once the operation has ended, with success or an
+ * error, and at once if it has: for programs that wait by epoll or in an event loop. The
+ * library uses a descriptor of its own for it, so the caller may close fd before. The
+ * request stays until shunt_request_wait. Since 1.1. */
+SHUNT_API shunt_status shunt_request_notify(shunt_request request, int32_t eventfd);
+
 /* Waits for the end of the operation, returns how it ended, and releases the
  * request. Every request must be waited for once, or its communicator
  * closed. */

@@ -62,6 +62,7 @@ int main(void) {
   TRY(shunt_start(closed, &operation, &request));
   TRY(shunt_request_wait(NULL));
   TRY(shunt_request_test((shunt_request)(void *)comm, 0, &number));
+  TRY(shunt_request_notify(NULL, 1));
   TRY(shunt_window_free(stale));
   TRY(shunt_window_create(closed, 64, &gone, &base));
   TRY(shunt_put(comm, stale, a, 1, f32, 0, 0, NULL));

@@ -5,6 +5,9 @@
  */
 #include "check.h"
 
+#include <sys/eventfd.h>
+#include <unistd.h>
+
 #define MANY 1000
 
 static int32_t rank, world;
@@ -219,6 +222,21 @@ static void started(int64_t n) {
   }
   for (int32_t done = 0; !done;)
     OK(shunt_request_test(requests[0], 1, &done));
+  /* The last ends after all; a notice also comes of what has ended, and to a descriptor that was closed. */
+  int last = eventfd(0, EFD_CLOEXEC), first = eventfd(0, EFD_CLOEXEC), closed = eventfd(0, EFD_CLOEXEC);
+  uint64_t ended = 0;
+  OK(shunt_request_notify(requests[REQUESTS - 1], closed));
+  CHECK(close(closed) == 0);
+  CHECK(shunt_request_notify(requests[0], -1) == SHUNT_INVALID_ARGUMENT);
+  OK(shunt_request_notify(requests[REQUESTS - 1], last));
+  CHECK(read(last, &ended, sizeof ended) == sizeof ended && ended == 1);
+  for (int k = 0, done = 0; k < REQUESTS; k++) {
+    OK(shunt_request_test(requests[k], 0, &done));
+    CHECK(done);
+  }
+  OK(shunt_request_notify(requests[0], first));
+  CHECK(read(first, &ended, sizeof ended) == sizeof ended && ended == 1);
+  CHECK(close(last) == 0 && close(first) == 0);
   for (int k = 0; k < REQUESTS; k++) {
     OK(shunt_request_wait(requests[k]));
     CHECK(shunt_request_wait(requests[k]) == SHUNT_INVALID_ARGUMENT);

@@ -116,6 +116,7 @@ _PROTOTYPES: dict[str, list[Any]] = {
     "shunt_synchronize": [c_void_p, c_void_p],
     "shunt_start": [c_void_p, POINTER(Operation), POINTER(c_void_p)],
     "shunt_request_test": [c_void_p, c_int64, POINTER(c_int32)],
+    "shunt_request_notify": [c_void_p, c_int32],
     "shunt_request_wait": [c_void_p],
     "shunt_group_start": [c_void_p],
     "shunt_group_end": [c_void_p],

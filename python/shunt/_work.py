@@ -7,16 +7,20 @@ a later start on its communicator, or the next communicator that is made.
 """
 
 import ctypes
+import os
 import threading
 import time
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from . import _library
 from ._operations import seconds
 from ._owned import Owned
-from ._tables import InvalidArgumentError, ShuntError, TimeoutError
+from ._tables import Code, InvalidArgumentError, ShuntError, TimeoutError
 
 if TYPE_CHECKING:
+    import asyncio
+
     from ._running import Running
 
 _in_flight: dict["Work", None] = {}
@@ -32,11 +36,17 @@ def let_go() -> None:
         work.done()
 
 
+def _end(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)
+
+
 class Work(Owned):
     """An operation in flight, made by Communicator.start.
 
     Its buffers and its communicator stay alive until the operation has ended, also
-    when the program drops them and this. Wait for it before using the buffers.
+    when the program drops them and this. Wait for it before using the buffers: with
+    wait, or in a coroutine of asyncio with await.
     """
 
     def __init__(self, comm: "Running", prepared: Any, name: str) -> None:
@@ -85,6 +95,36 @@ class Work(Owned):
         if self._error is not None:
             raise self._error
         return self._result
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        """Waits in a coroutine of asyncio: returns and raises what wait does, while other
+        tasks run. No thread waits; the event loop watches a file descriptor meanwhile. A
+        task that is cancelled or runs out of time only stops waiting: the operation goes on,
+        and may be waited for again."""
+        if not self.done():
+            yield from self._notice()
+        return self.wait()
+
+    def _notice(self) -> Generator[Any, None, None]:
+        """Returns in the running event loop when the operation has ended."""
+        import asyncio  # whoever has a running loop has it
+
+        loop = asyncio.get_running_loop()
+        descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        try:
+            ended = loop.create_future()
+            loop.add_reader(descriptor, _end, ended)
+            try:
+                status = self._comm._lib.shunt_request_notify(self._request.value, descriptor)
+                if status == Code.INVALID_ARGUMENT:
+                    return  # another thread has taken the outcome meanwhile, and wait has it
+                _library.check(status)
+                yield from ended
+            finally:
+                if not loop.is_closed():
+                    loop.remove_reader(descriptor)
+        finally:
+            os.close(descriptor)
 
     def _reap(self, timeout_ms: int) -> bool:
         """Waits at most so long; takes the outcome if there is one."""

@@ -178,7 +178,8 @@ def test_blocks(in_c):
 
 
 HOST_TENSORS = {
-    "another dtype": FakeTensor("int32", cuda=False), "of a GPU": FakeTensor(), "empty": FakeTensor(cuda=False, count=0),
+    "another dtype": FakeTensor("int32", cuda=False), "of a GPU": FakeTensor(),
+    "empty": FakeTensor(cuda=False, count=0),
     "strided": FakeTensor(cuda=False, contiguous=False), "negative": FakeTensor(cuda=False, negative=True),
     "with gradients": FakeTensor(cuda=False, requires_grad=True), "without memory": FakeTensor(cuda=False, at=0),
     "in vectors": FakeTensor("bfloat16x2", cuda=False), "not lent": FakeTensor("float4", cuda=False),
@@ -194,7 +195,8 @@ def test_tensors_in_host_memory(in_c, numpy, monkeypatch):
     noted, good, x = Noted(*COLLECTIVE, status=5), FakeTensor(cuda=False), np.ones(6, "f4")
     at = good.data_ptr()
     assert described(good) == (at, 6, DType.BFLOAT16, None)
-    for recv, blocks, want in ((good, (1, 1), (at, at, 6)), (FakeTensor(cuda=False, at=at + 64), (3, 3), (at, at + 64, 2)),
+    other = FakeTensor(cuda=False, at=at + 64)
+    for recv, blocks, want in ((good, (1, 1), (at, at, 6)), (other, (3, 3), (at, at + 64, 2)),
                                (None, (1, 0), (at, None, 6))):
         assert quick(7, noted.function, good, recv, *blocks, None, Op.MIN) == 5
         assert noted.asked.pop() == (7, *want, DType.BFLOAT16, Op.MIN, None)

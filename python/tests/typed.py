@@ -31,6 +31,7 @@ def f(comm: shunt.Communicator, x: F32, y: F32, numbers: "array[int]", room: byt
     assert_type(comm.gather(x, room), bytearray | None)
     assert_type(comm.recv(room, 1), bytearray)
     assert_type(comm.size, int)
+    assert_type(comm.start("all_reduce", x), shunt.Work)
     assert_type(comm.all_gather_object({}), list[Any])
     comm.register(memoryview(room))
     comm.all_reduce("text")  # E: No overload variant

@@ -28,6 +28,7 @@ var guide = map[string]expectation{
 	"group":       {runPython, 3, nil},
 	"objects":     {runPython, 3, nil},
 	"request":     {runPython, 2, nil},
+	"await":       {runPython, 2, nil},
 	"shrink":      {nil, 0, nil}, // TestGuideShrink
 	"unique-id":   {runAlone, 1, map[string]int{"rank 0 of 3": 1, "rank 1 of 3": 1, "rank 2 of 3": 1}},
 	"watchdog":    {nil, 0, nil}, // python/tests/test_failure.py
