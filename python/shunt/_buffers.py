@@ -242,6 +242,8 @@ def _describe_any(obj: Any, what: str, writable: bool, dtype: DType | None, scal
         )
     try:
         view = memoryview(obj)
+    except ValueError as error:
+        raise InvalidArgumentError(f"{what}: {type(obj).__name__} lends no memory: {error}") from error
     except (TypeError, BufferError) as error:
         # The buffer protocol has no format for bfloat16 of jax, whose arrays say only there that they are read-only.
         if writable and isinstance(error, BufferError):
@@ -252,7 +254,7 @@ def _describe_any(obj: Any, what: str, writable: bool, dtype: DType | None, scal
             ) from None
         return _describe_lent(obj, what, writable, dtype, scale)
     _no_references(_dtypes.has_references(view.format), f"buffer of format {view.format!r}", what)
-    if not view.c_contiguous:
+    if view.nbytes and not view.c_contiguous:
         raise InvalidArgumentError(f"{what}: buffer of shape {view.shape} and strides {view.strides} is not "
                                    "C-contiguous; copy it first")
     if writable and view.readonly:

@@ -31,7 +31,7 @@ def of_format(format: str, itemsize: int) -> DType | None:
     """The dtype of a struct-module format of one element, or None."""
     if format[:1] in ("@", "=", "<"):
         format = format[1:]
-    if len(format) != 1:
+    if len(format) != 1 or (format in "bB" and itemsize != 1):  # B of more bytes is a union of ctypes
         return None
     if format in "bhilqn":
         return _SIGNED.get(itemsize)
@@ -87,7 +87,7 @@ def carrier(obj: Any) -> tuple[DType, int] | None:
     if dtype is None:
         try:
             view = memoryview(obj)
-        except (TypeError, BufferError):
+        except (TypeError, BufferError, ValueError):
             return None
         if view.format.lstrip("@=<") not in ("?", "h", "H", "Zf", "Zd"):
             return None

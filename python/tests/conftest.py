@@ -5,6 +5,7 @@ import pathlib
 import subprocess
 import sys
 import textwrap
+import threading
 
 import pytest
 
@@ -119,6 +120,27 @@ def way(request, monkeypatch):
                                 (_device, "quick", _quick.nothing)):
         monkeypatch.setattr(module, name, value)
     return request.param
+
+
+@pytest.fixture
+def pair():
+    """Two ranks in this process: what rank 0 receives, a test sends when it likes."""
+    import shunt
+
+    identity, made = shunt.unique_id(), {}
+
+    def make(rank):
+        made[rank] = shunt.init(rank, 2, identity)
+
+    other = threading.Thread(target=make, args=(1,))
+    other.start()
+    make(0)
+    other.join()
+    yield made[0], made[1]
+    for comm in made.values():
+        if comm.error is None:
+            comm.abort("the test has ended")
+        comm.close()
 
 
 @pytest.fixture

@@ -13,25 +13,6 @@ import pytest
 import shunt
 
 
-@pytest.fixture
-def pair():
-    """Two ranks in this process: what rank 0 receives, a test sends when it likes."""
-    identity, made = shunt.unique_id(), {}
-
-    def make(rank):
-        made[rank] = shunt.init(rank, 2, identity)
-
-    other = threading.Thread(target=make, args=(1,))
-    other.start()
-    make(0)
-    other.join()
-    yield made[0], made[1]
-    for comm in made.values():
-        if comm.error is None:
-            comm.abort("the test has ended")
-        comm.close()
-
-
 def loop_of_asyncio():
     return asyncio.new_event_loop()
 

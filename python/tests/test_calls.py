@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from conftest import NO_CALLS
+from fake_tensors import Exchange, FakeTensor
 from shunt import _library, _quick
 from shunt._tables import DType, Op
-from test_device import Exchange, FakeTensor
 
 P, Q, U, I = ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint32, ctypes.c_int32
 COLLECTIVE = [P, P, P, Q, U, U, P]  # as shunt_all_reduce

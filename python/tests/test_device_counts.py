@@ -10,7 +10,8 @@ import pytest
 import shunt
 from shunt import _device, _operations
 from shunt._tables import DType
-from test_device import Array, Comm, FakeTensor, OfDLPack, Parameter, Quick, torch  # noqa: F401
+from fake_tensors import FakeTensor
+from test_device import Array, Comm, OfDLPack, Parameter, Quick, torch  # noqa: F401
 
 
 def counts_at(at, **changes):
