@@ -14,7 +14,7 @@ from ._buffers import B, Buffer
 from ._counts import Counts, Numbers
 from ._device import StreamLike, stream_of, tensor_stream
 from ._dtypes import DTypeLike, OpLike
-from ._running import Running
+from ._running import INTERRUPTED, Running
 from ._tables import DType, InvalidArgumentError, Op
 
 #: A number of Python or numpy; what it is reduced to is one of its kind.
@@ -145,7 +145,7 @@ class Collectives(Running):
                 try:
                     self._interrupted(handle, error)
                 except BaseException:
-                    self._interrupted(handle, error)  # a second Ctrl-C came before that
+                    self._cancel(handle, INTERRUPTED)  # a second Ctrl-C came before that, or the stack is full
                 raise
             if status is not None:
                 return result

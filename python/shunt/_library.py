@@ -139,6 +139,8 @@ _PROTOTYPES: dict[str, list[Any]] = {
     "shunt_window_free": [c_void_p],
 }
 
+_CANCEL = ctypes.CFUNCTYPE(c_int32, c_void_p, c_void_p)
+
 _lock = threading.Lock()
 _at_load: dict[str, Callable[[ctypes.CDLL], None]] = {}
 _loaded: ctypes.CDLL | None = None
@@ -194,6 +196,8 @@ def library() -> ctypes.CDLL:
                     function.argtypes = argtypes
                     function.restype = c_int32
                     setattr(lib, name, _quick.function(function))
+                # Of an address: it takes no more room on the stack than the call that it cancels.
+                lib.shunt_cancel_as = _quick.function(_CANCEL(("shunt_cancel", lib)))
                 for name, argtypes in (("shunt_last_error", [c_void_p]), ("shunt_status_string", [c_int32])):
                     function = getattr(lib, name)
                     function.argtypes = argtypes

@@ -27,6 +27,9 @@ from ._work import Work, let_go
 
 _byref = ctypes.byref
 
+_interrupted = ctypes.create_string_buffer(b"interrupted")
+INTERRUPTED = ctypes.addressof(_interrupted)
+
 #: How long a call may delay signal handlers, in milliseconds.
 BLOCK_LIMIT = 100
 
@@ -55,6 +58,7 @@ class Running(Owned):
         self._works: dict[Work, None] = {}  # in flight, oldest first
         self._windows: set[Window] = set()
         self._all_reduce = lib.shunt_all_reduce
+        self._cancel = lib.shunt_cancel_as
         #: The module for arrays of that memory, with described and quick.
         self._arrays: Any = _device if self.on_device else _buffers
 
@@ -77,7 +81,7 @@ class Running(Owned):
             try:
                 self._interrupted(handle, error)
             except BaseException:
-                self._interrupted(handle, error)  # a second Ctrl-C came before that
+                self._cancel(handle, INTERRUPTED)  # a second Ctrl-C came before that, or the stack is full
             raise
         return status is not None
 

@@ -4,6 +4,7 @@ import ctypes
 import os
 import signal
 import sys
+import textwrap
 import threading
 
 import numpy as np
@@ -52,6 +53,56 @@ def test_interrupted_again_while_it_is_given_up(monkeypatch):
         _interruptible.interruptible(call_until(gone), give_up, lambda outcome: undone.set())
     gone.set()
     assert undone.wait(20)
+
+
+FULL_STACK = """
+    import ctypes, sys, threading
+    import way
+    import numpy as np
+    import shunt
+
+    identity, made = shunt.unique_id(), {}
+    def make(rank):
+        made[rank] = shunt.init(rank, 2, identity)
+    other = threading.Thread(target=make, args=(1,))
+    other.start()
+    make(0)
+    other.join()
+    here, there = made[0], made[1]
+    with shunt.init(0, 1) as one:
+        one.all_reduce(np.ones(4))  # shows what an array is
+
+    def deep(frames, call):
+        return deep(frames - 1, call) if frames else call()
+
+    buffer, peer = np.zeros(4), np.ones(4)
+    call = {"all_reduce": lambda: here.all_reduce(buffer), "recv": lambda: here.recv(buffer, 1),
+            "barrier": here.barrier, "max": lambda: here.all_reduce(buffer, op="max", dtype="float64")}[sys.argv[1]]
+    # Ends what the stack has room for.
+    threading.Timer(1, there.abort, ("enough",)).start()
+    sys.setrecursionlimit(300)
+    for frames in range(299, 0, -1):
+        try:
+            deep(frames, call)
+        except (RecursionError, ctypes.ArgumentError, shunt.AbortedError):  # ctypes makes the second of the first
+            pass
+        assert here._lib.shunt_continue(here._handle) == shunt.Code.INVALID_ARGUMENT, "it was left pending"
+        if here.error is not None:
+            break
+    sys.setrecursionlimit(1000)
+    assert "aborted" in str(here.error)
+    here.close()
+    there.close()
+    assert not buffer.any()
+"""
+
+
+@pytest.mark.parametrize("call", ["all_reduce", "recv", "barrier", "max"])
+def test_a_call_on_a_full_stack_leaves_nothing_pending(python, way, call):
+    """A call begins where the stack has room for it and not for what continues it."""
+    done = python(f"import sys; sys.path.append({os.path.dirname(__file__)!r}); sys.argv = ['', {call!r}]\n"
+                  + textwrap.dedent(FULL_STACK))
+    assert done.returncode == 0, done.stderr
 
 
 def test_interrupted_before_the_program_has_the_communicator(comm, monkeypatch):
