@@ -61,7 +61,7 @@ def init(rank: int | None = None, world: int | None = None, id: str | None = Non
         max_sms=max_sms or 0,
     )
     lib, given_up = _library.library(), ctypes.c_int32()
-    options.cancel = ctypes.pointer(given_up)
+    options.cancel = _library.WORD(given_up)
 
     def join() -> int | None:
         out = ctypes.c_void_p()

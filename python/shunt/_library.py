@@ -20,6 +20,10 @@ DEVICE_AUTO = -1
 PENDING = -1
 
 
+# Kept: another interpreter of the process that imports ctypes empties the table by which ctypes.pointer finds it.
+WORD = POINTER(c_int32)
+
+
 class Options(ctypes.Structure):
     """shunt_options."""
 
@@ -33,7 +37,7 @@ class Options(ctypes.Structure):
         ("device", c_int32),
         ("memory", c_uint32),
         ("flags", c_uint64),
-        ("cancel", POINTER(c_int32)),
+        ("cancel", WORD),
         ("max_sms", c_int32),
         ("reserved", c_int32),
         ("label", c_char_p),

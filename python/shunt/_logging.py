@@ -8,10 +8,15 @@ import threading
 from typing import Any
 
 from . import _library
-from ._tables import InvalidArgumentError
+from ._tables import InvalidArgumentError, UnsupportedError
 
 _FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_char_p)
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
+
+_interpreter = ctypes.pythonapi.PyInterpreterState_Get
+_interpreter.argtypes, _interpreter.restype = [], ctypes.c_void_p
+_number_of = ctypes.pythonapi.PyInterpreterState_GetID
+_number_of.argtypes, _number_of.restype = [ctypes.c_void_p], ctypes.c_int64
 
 _lock = threading.Lock()
 _inside = threading.local()
@@ -26,9 +31,13 @@ def log_to(logger: logging.Logger | str | None = "shunt") -> None:
     It may be called at any time, before ranks join and before libshunt.so is loaded too, and does not load it. Lines
     arrive in their order from a thread of their own, perhaps after the call that they are about. Handlers may take
     their time, and may call everything in this package but log_to. When the interpreter exits the rest is delivered,
-    and later lines go to standard error.
+    and later lines go to standard error. Of a process with several interpreters only the main one may call it.
     """
     global _registered
+    # Threads of the library's enter the main one.
+    if _number_of(_interpreter()) != 0:
+        raise UnsupportedError("log_to: this is not the main interpreter of the process, which the library's log lines "
+                               "go to; call it there")
     if isinstance(logger, str):
         logger = logging.getLogger(logger)
     if logger is not None and not isinstance(logger, logging.Logger):

@@ -247,24 +247,64 @@ def window_array(window):
 # ---- interpreters ----
 
 
-def subinterpreter():
-    """The package in another interpreter of the process works or is refused, and ends."""
+def in_another_interpreter(code, **how):
+    """Runs code in another interpreter of the process; returns what it raises there as text, or None."""
     try:
         import concurrent.interpreters as interpreters  # 3.14
     except ImportError:
-        print("no concurrent.interpreters")
-        with shunt.init() as comm:
-            comm.barrier()
-        return
+        return in_another_old_interpreter(code, **how)
     interpreter = interpreters.create()
     try:
-        interpreter.exec("import shunt\nwith shunt.init() as comm:\n    assert "
-                         "comm.all_reduce((__import__('ctypes').c_double * 2)(1, 1))[0] == 2\n")
-        print("works")
+        interpreter.exec(code)
     except interpreters.ExecutionFailed as error:
-        print(f"refused: {error}")
-    interpreter.close()
+        return str(error)
+    finally:
+        interpreter.close()
+    return None
+
+
+def in_another_old_interpreter(code, isolated):
+    if sys.version_info >= (3, 13):
+        import _interpreters as interpreters
+
+        interpreter, run = interpreters.create("isolated" if isolated else "legacy"), interpreters.exec
+    else:
+        import _xxsubinterpreters as interpreters
+
+        interpreter, run = interpreters.create(isolated=isolated), interpreters.run_string
+    try:
+        failure = run(interpreter, code)
+    except interpreters.RunFailedError as error:  # before 3.13
+        return str(error)
+    finally:
+        interpreters.destroy(interpreter)
+    return failure and failure.formatted
+
+
+def subinterpreter(kind):
+    """The package in another interpreter of the process works or is refused, and ends. Modules come from where those
+    of this one do."""
+    failure = in_another_interpreter(f"""
+import sys
+sys.path[:] = {sys.path!r}
+import ctypes
+import shunt
+with shunt.init() as comm:
+    numbers = (ctypes.c_double * 2)(1, 1)
+    assert comm.all_reduce(numbers)[0] == 2
+    assert comm.start("all_reduce", numbers).wait()[0] == 4
+    try:
+        shunt.log_to()
+    except shunt.UnsupportedError as error:
+        assert "not the main interpreter" in str(error)
+    else:
+        raise AssertionError("log_to has set a handler that the library would call in the main interpreter")
+""", isolated=kind == "isolated")
+    # ctypes of 3.12 is for interpreters that share the GIL.
+    assert failure is None or (kind == "isolated" and "_ctypes does not support" in failure), failure
     gc.collect()
+    with shunt.init(id=os.environ["SHUNT_ID"] + "-main") as comm:
+        comm.barrier()
 
 
 if __name__ == "__main__":

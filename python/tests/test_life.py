@@ -134,5 +134,6 @@ def test_memory_of_a_window_outlives_it(life, what):
     life("window_alive", what)
 
 
-def test_another_interpreter_of_the_process(life):
-    life("subinterpreter")
+@pytest.mark.parametrize("kind", ["isolated", "legacy"])
+def test_another_interpreter_of_the_process(life, kind):
+    life("subinterpreter", kind)
