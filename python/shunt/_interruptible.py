@@ -72,7 +72,8 @@ def interruptible(call: Callable[[], Any], give_up: Callable[[bytes], Any], undo
     and then the exception is raised. Handlers run in the main thread only, so elsewhere
     this is call(). So it is while the interpreter ends: a thread that is started then
     never runs, and up to Python 3.11 start() waits for it for ever."""
-    if is_finalizing() or threading.current_thread() is not threading.main_thread():
+    # Not current_thread(), which makes an entry of the threading module for a thread that has ended or is not its own.
+    if is_finalizing() or threading.get_ident() != threading.main_thread().ident:
         return call()
     running = _Call(call, undo)
     try:

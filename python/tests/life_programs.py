@@ -109,6 +109,17 @@ def when(call, moment):
         thread = threading.Thread(target=run)
         thread.start()
         thread.join()
+    elif moment == "thread-local":
+        local = threading.local()
+
+        def keep():
+            global owner
+            local.owner, owner = owner, None
+
+        thread = threading.Thread(target=keep)
+        thread.start()
+        thread.join()
+        assert threading.enumerate() == [threading.main_thread()]
     elif moment == "generator":
         def generate(owned):
             try:

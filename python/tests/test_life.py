@@ -97,7 +97,8 @@ def test_what_is_in_flight_outlives_the_modules(life, what):
     life("left", what, "return")
 
 
-MOMENTS = [(call, moment) for moment in ("del", "collected", "atexit", "thread", "generator", "exit")
+MOMENTS = [(call, moment) for moment in ("del", "collected", "atexit", "thread", "thread-local", "generator",
+                                               "exit")
            for call in life_programs.CALLS
            if moment in ("atexit", "exit") or call in ("closed", "start")]
 
