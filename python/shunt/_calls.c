@@ -136,8 +136,6 @@ static int look_up(PyObject *self, PyObject *own, struct memory *memory) {
  * be held. */
 static int describe_numpy(PyObject *self, PyObject *object, struct memory *memory) {
   Py_buffer view;
-  if ((PyObject *)Py_TYPE(object) != KNOWN(self, TYPE))
-    return 0;
   int known = look_up(self, PyObject_GetAttr(object, KNOWN(self, DTYPE_NAME)), memory);
   if (known <= 0)
     return known;
@@ -211,9 +209,11 @@ static int describe_on_gpu(PyObject *self, PyObject *object, struct memory *memo
 /* The full path asks tensors in host memory for a capsule, which torch refuses where a
  * tensor requires a gradient. */
 static int describe_on_host(PyObject *self, PyObject *object, struct memory *memory) {
-  PyObject *tensors = KNOWN(self, TENSORS);
-  if (tensors == Py_None || (PyObject *)Py_TYPE(object) == KNOWN(self, TYPE))
+  if ((PyObject *)Py_TYPE(object) == KNOWN(self, TYPE))
     return describe_numpy(self, object, memory);
+  PyObject *tensors = KNOWN(self, TENSORS);
+  if (tensors == Py_None)
+    return 0;
   int known = describe_tensor(tensors, object, memory, 0);
   if (known <= 0)
     return known;
