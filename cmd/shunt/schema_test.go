@@ -215,7 +215,7 @@ func TestJSONUntilTheEnd(t *testing.T) {
 
 	path := filepath.Join(dir, "tuning")
 	var tuned tuneReport
-	stdout = interrupted(t, "bench.first_algorithm=delay(1m)", "", "tune -n 2 --max 64 --memory host --collective "+
+	interrupted(t, "bench.first_algorithm=delay(1m)", "", "tune -n 2 --max 64 --memory host --collective "+
 		"all_reduce,broadcast -o "+path, func(stdout string) bool {
 		return json.Unmarshal([]byte(stdout), &tuned) == nil && len(tuned.Worlds) > 0
 	})
