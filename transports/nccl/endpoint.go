@@ -25,7 +25,8 @@ type endpoint struct {
 	word    cuda.Ptr // 8 bytes for barriers
 	calls   []*C.nl_call
 	closed  bool
-	unmade  error // why the communicator could not be made
+	unmade  error  // why the communicator could not be made
+	named   []byte // of rank 0: the name of the communicator that is to be made
 
 	registers bool // RegisterVariable is on
 
@@ -68,12 +69,15 @@ func (e *endpoint) Publish(_ context.Context, x plugin.Exchange) ([]byte, error)
 	if e.config.Rank != 0 {
 		return []byte{missing}, nil
 	}
-	var id C.nl_id
-	var report C.shunt_native_report
-	if status := C.nl_unique_id(e.library.table, &id, &report); status != C.SHUNT_OK {
-		return nil, failure("naming a communicator", status, &report)
+	if e.named == nil { // else it is published for several plans
+		var id C.nl_id
+		var report C.shunt_native_report
+		if status := C.nl_unique_id(e.library.table, &id, &report); status != C.SHUNT_OK {
+			return nil, failure("naming a communicator", status, &report)
+		}
+		e.named = C.GoBytes(unsafe.Pointer(&id), C.NL_ID_BYTES)
 	}
-	return append([]byte{missing}, C.GoBytes(unsafe.Pointer(&id), C.NL_ID_BYTES)...), nil
+	return append([]byte{missing}, e.named...), nil
 }
 
 // What a rank says of its communicator of NCCL before a plan is prepared.
@@ -101,13 +105,13 @@ func (e *endpoint) Connect(ctx context.Context, x plugin.Exchange, published [][
 			return plugin.Errorf(plugin.Internal, "nccl: only some ranks have a communicator of NCCL, after one could not be made; make a new communicator")
 		}
 	}
-	if published[0][0] == made {
+	if published[0][0] == made || e.made() { // for another plan of this exchange
 		return nil
 	}
 	if len(published[0]) != 1+C.NL_ID_BYTES {
 		return plugin.Errorf(plugin.Protocol, "nccl: rank 0 published a name of %d bytes, want %d", len(published[0])-1, C.NL_ID_BYTES)
 	}
-	e.unmade = e.join(ctx, published[0][1:])
+	e.named, e.unmade = nil, e.join(ctx, published[0][1:])
 	return e.unmade
 }
 
