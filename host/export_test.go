@@ -43,6 +43,9 @@ func ReplaceNewEngine(f func(rank, world int) (*executor.Engine, error)) (undo f
 // NVLink returns the value in the requests to this rank's transports.
 func NVLink(c *Communicator) bool { return c.plans.Request(call.Signature{}).NVLink }
 
+// Exchanges returns the number of exchanges over the rendezvous that this rank has begun.
+func Exchanges(c *Communicator) uint64 { return c.job.Session.Exchanges() }
+
 // Refused returns the text on a rank's control page of the call that it rejected last.
 func Refused(c *Communicator, rank int) string {
 	return strings.TrimPrefix(c.observer.RejectedBy(rank), "; ")

@@ -43,6 +43,7 @@ var rooms = []room{
 		"host/bootstrap", "host/executor"}},
 	{"host/internal/job", []string{"host/internal/call", "host/internal/buffers", "host/internal/allocator",
 		"host/internal/pool", "host/internal/turn", "host/memory", "host/algorithm"}},
+	{"host/internal/round", []string{"host/internal", "=host/bootstrap", "host/memory", "host/executor", "cuda"}},
 	{"host/internal/regroup", []string{"host/internal", "host/executor", "host/memory", "host/selector", "host/topology",
 		"host/algorithm", "cuda"}},
 	{"host/internal/logs", []string{"host", "plugin", "cuda"}},

@@ -15,6 +15,7 @@ import (
 	"github.com/shunt-ccl/shunt/host/internal/job"
 	"github.com/shunt-ccl/shunt/host/internal/plans"
 	"github.com/shunt-ccl/shunt/host/internal/regroup"
+	"github.com/shunt-ccl/shunt/host/internal/round"
 	"github.com/shunt-ccl/shunt/host/internal/survey"
 	"github.com/shunt-ccl/shunt/internal/descriptors"
 	"github.com/shunt-ccl/shunt/internal/failpoint"
@@ -86,28 +87,20 @@ func newCommunicator(ctx context.Context, j *job.Job, what, label string, ranks 
 		absent, err = c.endpoints.Open(ctx, c.member.Loaded, plugin.OpenConfig{Communicator: found.ID, Rank: c.Rank(),
 			World: c.World(), Memory: j.Memory, Device: j.Device, MaxSMs: found.MaxSMs}, j.Options.Transport)
 	}
-	if err := c.group.Agree(ctx, "open their transports ("+label+")", err); err != nil {
+	published, publication := c.plans.Publish(ctx)
+	if err := round.Exchange(ctx, c.group, "open their transports ("+label+")", round.Agreement(c.Rank(), err),
+		found.Readers, c.plans.LeaveOut(absent, c.endpoints.Optional), publication, c.endpoints.Meet()); err != nil {
 		return nil, c.observer.WrapError(what, err)
 	}
-	if c.endpoints.Optional { // else what a rank cannot use is its error
-		if err := c.plans.LeaveOut(ctx, "leave transports out ("+label+")", absent, c.endpoints.Optional); err != nil {
-			return nil, c.observer.WrapError(what, err)
-		}
-	}
-	if err := c.plans.ExchangeBytes(ctx, c.endpoints.Optional); err != nil {
-		return nil, c.observer.WrapError(what, err)
-	}
-	if err := c.endpoints.Connect(ctx, found.ID); err != nil {
-		return nil, c.observer.WrapError(what, err)
-	}
+	failed = c.readPeers(found)
+	leaveOut := c.plans.LeaveOut(published.Connect(ctx), c.endpoints.Optional)
 	alone := []plugin.Collective{plugin.Send, plugin.Recv}
 	if c.device != nil {
 		alone = c.device.alone()
 	}
-	if err := c.plans.PrepareAlone(ctx, "prepare their plans ("+label+")", alone...); err != nil {
-		return nil, c.observer.WrapError(what, err)
-	}
-	if err := c.plans.CompareChoices(ctx, "compare their choices ("+label+")"); err != nil {
+	if err := c.endpoints.Connect(ctx, found.ID, failed, leaveOut, func(failed error) error {
+		return c.plans.PrepareAlone(ctx, "prepare their plans ("+label+")", failed, alone...)
+	}); err != nil {
 		return nil, c.observer.WrapError(what, err)
 	}
 	c.begin(ctx)
@@ -158,21 +151,28 @@ func (c *Communicator) makeExecutors(ctx context.Context) (failed error) {
 func (c *Communicator) adopt(found *survey.Found) error {
 	c.compares = found.Checks && c.device != nil
 	c.endpoints.Optional = !found.Named
-	c.plans.PeerRead, c.plans.NVLink = found.PeerRead, found.Topology.NVLink()
+	c.plans.NVLink = found.Topology.NVLink()
 	c.plans.Table = c.job.Table.On(found.Topology.Class())
 	c.engine.SetOversubscribed(found.Topology.Oversubscribed(c.Rank()))
 	if spins := c.job.Options.Spin(); spins >= 0 {
 		c.engine.SetPolicy(executor.Policy{Spins: uint32(spins), Yields: 2000})
 	}
-	if found.PeerRead {
-		for rank, place := range found.Topology.Places {
-			if err := c.engine.SetPeerProcess(rank, place.PID); err != nil {
-				return err
-			}
-		}
-	}
 	if c.device != nil {
 		return nil
 	}
 	return c.engine.SetDelays(c.job.Delays)
+}
+
+// readPeers has the executor read peers' memory, if every rank can.
+func (c *Communicator) readPeers(found *survey.Found) error {
+	c.plans.PeerRead = found.PeerRead
+	if !found.PeerRead {
+		return nil
+	}
+	for rank, place := range found.Topology.Places {
+		if err := c.engine.SetPeerProcess(rank, place.PID); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -401,7 +401,8 @@ typedef struct shunt_transport_v1 {
    * bytes of the ranks' endpoints, such as unique ids, worker addresses or remote
    * keys: when all ranks have opened theirs (request and algorithm are null), and
    * for each plan before all ranks prepare it. Both are called on all ranks, in the
-   * same order, and a failure on one is every rank's error.
+   * same order, and a failure on one is every rank's error. Where plans are prepared
+   * together, publish is called for all of them before connect.
    * publish leaves what every rank is to get of this one; it stays the endpoint's
    * and valid until the next call. It talks to no peer. */
   shunt_status (*publish)(shunt_endpoint *endpoint, const shunt_request *request,

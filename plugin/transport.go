@@ -70,7 +70,8 @@ type Endpoint interface {
 // Exchanger is an Endpoint of a transport with FeatureExchange: one that needs bytes
 // of the other ranks, such as unique ids, worker addresses or remote keys, before it
 // can serve them. The host carries them over the rendezvous; both methods are called
-// on all ranks, in the same order, and a failure on one is every rank's error.
+// on all ranks, in the same order, and a failure on one is every rank's error. Where plans
+// are prepared together, Publish is called for all of them before Connect.
 type Exchanger interface {
 	// Publish returns the bytes that every rank is to get of this one: at most
 	// MaxPublished, and none is allowed. It talks to no peer.

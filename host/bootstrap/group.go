@@ -2,12 +2,10 @@ package bootstrap
 
 import (
 	"context"
-	"fmt"
 	"slices"
-	"strings"
 	"sync"
 
-	"github.com/shunt-ccl/shunt/host/bootstrap/wire"
+	"github.com/shunt-ccl/shunt/host/internal/round"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -128,41 +126,11 @@ func (g *Group) Barrier(ctx context.Context, tag string) error {
 // *plugin.Error to all: that of the lowest rank that brings one, with the rank
 // named in front of its message. Rank in it is the number within the group.
 func (g *Group) Agree(ctx context.Context, tag string, mine error) error {
-	var data []byte
-	if mine != nil {
-		var w wire.Writer
-		w.Error(g.signed(mine))
-		data = w.B
-	}
-	payload, err := g.call(ctx, opFirst, 0, tag, data)
+	payload, err := g.call(ctx, opFirst, 0, tag, round.Say(g.rank, mine))
 	if err != nil {
 		return err
 	}
-	if len(payload) == 0 {
-		return nil
-	}
-	r := wire.NewReader(payload)
-	agreed := r.Error()
-	if err := r.End(); err != nil {
-		return err
-	}
-	if agreed == nil {
-		return plugin.Errorf(plugin.Protocol, "agreement %q on rank %d: the reply is empty", tag, g.rank)
-	}
-	if agreed.Rank == g.rank {
-		agreed.Cause = mine // errors.Is and errors.As see it on the rank where it began
-	}
-	return agreed
-}
-
-// signed returns an error with this rank's name in front.
-func (g *Group) signed(mine error) *plugin.Error {
-	name := fmt.Sprintf("rank %d", g.rank)
-	message := mine.Error()
-	if rest, ok := strings.CutPrefix(message, name); !ok || (rest != "" && rest[0] >= '0' && rest[0] <= '9') {
-		message = name + ": " + message
-	}
-	return &plugin.Error{Code: plugin.CodeOf(mine), Rank: g.rank, Message: message}
+	return round.Heard(payload, g.rank, mine)
 }
 
 // Survivors waits until every member that is alive and has not closed the group has

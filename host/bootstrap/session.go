@@ -37,6 +37,8 @@ type Session struct {
 
 	heartbeat, silence time.Duration
 
+	exchanges atomic.Uint64 // collectives that this rank has begun
+
 	failures chan Failure
 	ended    chan struct{} // closed when the store is lost or the session closed
 	closing  chan struct{} // closed by Close
@@ -124,6 +126,10 @@ func (s *Session) fate(rank int) *plugin.Error {
 	}
 	return s.reasons[rank]
 }
+
+// Exchanges returns the number of collectives that this rank has begun, in all groups. Each costs it one way to the store
+// and back.
+func (s *Session) Exchanges() uint64 { return s.exchanges.Load() }
 
 // Timeout returns the deadline of collectives whose context has none.
 func (s *Session) Timeout() time.Duration { return s.timeout }

@@ -44,6 +44,7 @@ func (s *Session) call(ctx context.Context, g *Group, op opKind, root int, tag s
 	if err := s.begin(k, w, g); err != nil {
 		return nil, err
 	}
+	s.exchanges.Add(1)
 	m := s.await(ctx, limit, k, w, g, began)
 	if m.Err != nil {
 		return nil, m.Err

@@ -24,7 +24,7 @@ func shareProcess() int {
 		fmt.Println(err)
 		return 1
 	}
-	share, err := NewShare(context.Background(), s.All())
+	share, err := newShare(context.Background(), s.All())
 	if err != nil {
 		fmt.Println(err)
 		return 1
@@ -87,7 +87,7 @@ func TestPeerDiesInTheMiddleOfAnExchange(t *testing.T) {
 						return
 					}
 					defer s.Close()
-					share, err := NewShare(t.Context(), s.All())
+					share, err := newShare(t.Context(), s.All())
 					if err != nil {
 						errs[rank] = err
 						return

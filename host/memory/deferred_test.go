@@ -133,7 +133,7 @@ func TestDeferredMemoryWithoutARankThatHasClosed(t *testing.T) {
 		sessions := join(t, 3)
 		s := make([]*Share, len(sessions))
 		noErrors(t, each(len(s), func(rank int) (err error) {
-			s[rank], err = NewShare(t.Context(), sessions[rank].All())
+			s[rank], err = newShare(t.Context(), sessions[rank].All())
 			return err
 		}))
 		before := openFiles(t)

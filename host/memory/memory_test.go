@@ -73,7 +73,7 @@ func shares(t testing.TB, n int) []*Share {
 	sessions := join(t, n)
 	shares := make([]*Share, n)
 	noErrors(t, each(n, func(rank int) (err error) {
-		shares[rank], err = NewShare(t.Context(), sessions[rank].All())
+		shares[rank], err = newShare(t.Context(), sessions[rank].All())
 		return err
 	}))
 	if t.Failed() {

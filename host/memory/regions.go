@@ -7,8 +7,9 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// MaxShared is the most regions that one rank may share in one exchange.
-const MaxShared = 64
+// MaxShared is the most regions that one rank may share in one exchange: a message of a Unix socket carries 253
+// descriptors.
+const MaxShared = 240
 
 const (
 	maxSocketName = 100

@@ -1,18 +1,15 @@
 package memory
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"sync"
-	"time"
 
 	"github.com/shunt-ccl/shunt/host/bootstrap"
 	"github.com/shunt-ccl/shunt/host/bootstrap/wire"
+	"github.com/shunt-ccl/shunt/host/internal/round"
 	"github.com/shunt-ccl/shunt/host/topology"
 	"github.com/shunt-ccl/shunt/internal/descriptors"
 	"github.com/shunt-ccl/shunt/plugin"
@@ -25,6 +22,8 @@ type Share struct {
 	group    *bootstrap.Group
 	key      []byte
 	listener *net.UnixListener
+	socket   string // of the listener
+	unable   error  // why there is no listener
 	peers    []peer
 	work     sync.WaitGroup
 	slots    chan struct{} // bounds the connections that are served at once
@@ -51,31 +50,30 @@ type peer struct {
 	kernel string // topology's; ranks of one host must have it in common
 }
 
-// NewShare starts this rank's server and learns where those of the group's
-// other ranks are. It is collective: a failure on one rank is every rank's.
-func NewShare(ctx context.Context, group *bootstrap.Group) (*Share, error) {
+// NewShare starts this rank's server. The others learn of it, or why there is none, when the shares meet.
+func NewShare(group *bootstrap.Group) *Share {
 	s := &Share{
 		group: group, key: group.Secret("descriptors"), slots: make(chan struct{}, maxServed),
 		conns: map[net.Conn]bool{}, tagged: map[string]*published{},
 		makers: map[string]func() (int, error){},
 	}
-	socket, err := s.listen()
+	s.socket, s.unable = s.listen()
+	return s
+}
+
+// Meet returns the part in which the shares of all ranks learn of each other.
+func (s *Share) Meet() round.Part {
 	var w wire.Writer
-	w.Error(asError(group.Rank(), err))
-	w.String(socket)
+	w.Error(asError(s.group.Rank(), s.unable))
+	w.String(s.socket)
 	w.String(topology.Local().HostID)
 	w.String(topology.Kernel())
-	var all [][]byte
-	if all, err = group.AllGather(ctx, "share sockets", w.B); err == nil {
-		s.peers, err = decodePeers(all)
-	}
-	if err == nil {
-		err = s.checkHosts()
-	}
-	if err != nil {
-		return nil, errors.Join(err, s.Close())
-	}
-	return s, nil
+	return round.Part{Mine: w.B, Hear: func(all [][]byte) (err error) {
+		if s.peers, err = decodePeers(all); err == nil {
+			err = s.checkHosts()
+		}
+		return err
+	}}
 }
 
 func (s *Share) listen() (socket string, err error) {
@@ -142,63 +140,6 @@ func decodePeers(all [][]byte) ([]peer, error) {
 	return peers, nil
 }
 
-// Exchange gives this rank's regions to every rank and returns those of all
-// ranks, by rank. Every rank calls it with the same tag; exchanges with
-// different tags may run in any order and at the same time, because each
-// publishes first, then agrees, and only then fetches, from servers that run
-// on their own (rule 9).
-//
-// The descriptors in the result belong to the caller (see CloseAll), those of
-// this rank's own regions included, which are copied and never fetched; mine
-// stays the caller's. Where a rank is on another host its descriptors are -1.
-// If anything fails on any rank, all ranks get the same error and no
-// descriptor.
-func (s *Share) Exchange(ctx context.Context, tag string, mine []plugin.Region) ([][]plugin.Region, error) {
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, s.group.Session().Timeout())
-		defer cancel()
-	}
-	var local announcement
-	err := s.publish(tag, mine)
-	if err == nil {
-		defer s.withdraw(tag)
-		local.Regions = mine
-	}
-	local.Err = asError(s.group.Rank(), err)
-	published, err := s.group.AllGather(ctx, tag+" exchanged", local.encode())
-	if err != nil {
-		return nil, err
-	}
-	// Every rank looks at the same bytes in the same order, so all see the same first error and none continues alone.
-	announced := make([]announcement, len(published))
-	for rank, b := range published {
-		a, err := decodeAnnouncement(b)
-		if err != nil {
-			return nil, &plugin.Error{Code: plugin.Protocol, Rank: rank, Cause: err,
-				Message: fmt.Sprintf("exchange %q: rank %d sent a malformed announcement: %v", tag, rank, err)}
-		}
-		if a.Err != nil {
-			return nil, a.Err
-		}
-		announced[rank] = a
-	}
-	if s.beforeFetch != nil {
-		s.beforeFetch(tag)
-	}
-	all, err := s.fetchAll(ctx, tag, announced, mine)
-	if s.afterFetch != nil {
-		s.afterFetch(tag)
-	}
-	// Peers fetch from this rank's server until all have agreed that they are
-	// done; only then are the descriptors withdrawn.
-	if err := s.group.Agree(ctx, tag+" fetched", err); err != nil {
-		CloseAll(all)
-		return nil, err
-	}
-	return all, nil
-}
-
 // publish keeps copies of the descriptors for peers to fetch.
 func (s *Share) publish(tag string, mine []plugin.Region) error {
 	if len(mine) > MaxShared {
@@ -215,9 +156,9 @@ func (s *Share) publish(tag string, mine []plugin.Region) error {
 		}
 	}
 	fetched := descriptorsOf(mine)
-	// A copy for peers, and those of all ranks at once; a connection to a peer and
+	// A copy for peers, and those of one rank at a time; a connection to a peer and
 	// some from peers. A lack of them is reported here, so that all ranks learn it together.
-	err := descriptors.Need(len(fetched)*(1+s.group.World()) + min(s.group.World(), 4))
+	err := descriptors.Need(2*len(fetched) + min(s.group.World(), 4))
 	var fds []int
 	if err == nil {
 		fds, err = duplicate(fetched)
@@ -247,51 +188,6 @@ func (s *Share) withdraw(tag string) {
 		closeAll(o.fds)
 		delete(s.tagged, tag)
 	}
-}
-
-// fetchAll gathers the descriptors of all ranks, starting with the next one,
-// so that not all ask the same rank at once.
-func (s *Share) fetchAll(ctx context.Context, tag string, announced []announcement,
-	mine []plugin.Region) ([][]plugin.Region, error) {
-	// Leave time to agree on a failure before the caller's deadline.
-	if deadline, ok := ctx.Deadline(); ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, time.Now().Add(time.Until(deadline)*3/4))
-		defer cancel()
-	}
-	ctx, cancel := s.group.WhileAlive(ctx)
-	defer cancel()
-	me, world := s.group.Rank(), s.group.World()
-	all := make([][]plugin.Region, world)
-	for i := range world {
-		rank := (me + 1 + i) % world
-		regions := announced[rank].Regions
-		wanted := len(descriptorsOf(regions))
-		var fds []int
-		var err error
-		switch {
-		case wanted == 0:
-		case rank == me:
-			fds, err = duplicate(descriptorsOf(mine))
-		case s.peers[rank].hostID != s.peers[me].hostID:
-			regions = slices.Clone(regions)
-			for i := range regions {
-				regions[i].Handle.FD = -1
-			}
-		default:
-			if fds, err = s.fetch(ctx, rank, tag, wanted); err != nil {
-				who := s.group.Member(rank)
-				err = plugin.Errorf(plugin.CodeOf(err), "fetching the descriptors %q of rank %d (pid %d on host %s): %w", tag, rank,
-					who.PID, who.Host, err)
-			}
-		}
-		if err != nil {
-			CloseAll(all)
-			return nil, err
-		}
-		all[rank] = withDescriptors(regions, fds)
-	}
-	return all, nil
 }
 
 // Close ends the server. Exchanges in progress on other ranks fail.

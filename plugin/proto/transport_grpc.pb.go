@@ -80,7 +80,8 @@ type TransportClient interface {
 	// Publish returns the bytes that every rank is to get of this one, and Connect gets
 	// what every rank has published: unique ids, worker addresses, remote keys. Only
 	// asked of transports with feature exchange, on all ranks and in the same order,
-	// when all have opened their endpoints and for each plan before all prepare it. A
+	// when all have opened their endpoints and for each plan before all prepare it. Where
+	// plans are prepared together, Publish is called for all of them before Connect. A
 	// failure on one rank is every rank's error. Publish talks to no peer.
 	Publish(ctx context.Context, in *PublishRequest, opts ...grpc.CallOption) (*PublishReply, error)
 	Connect(ctx context.Context, in *ConnectRequest, opts ...grpc.CallOption) (*ConnectReply, error)
@@ -249,7 +250,8 @@ type TransportServer interface {
 	// Publish returns the bytes that every rank is to get of this one, and Connect gets
 	// what every rank has published: unique ids, worker addresses, remote keys. Only
 	// asked of transports with feature exchange, on all ranks and in the same order,
-	// when all have opened their endpoints and for each plan before all prepare it. A
+	// when all have opened their endpoints and for each plan before all prepare it. Where
+	// plans are prepared together, Publish is called for all of them before Connect. A
 	// failure on one rank is every rank's error. Publish talks to no peer.
 	Publish(context.Context, *PublishRequest) (*PublishReply, error)
 	Connect(context.Context, *ConnectRequest) (*ConnectReply, error)

@@ -28,7 +28,7 @@ func TestPiecesThatAnAddressRangeSpans(t *testing.T) {
 
 func TestDescriptorsOfPiecesComeInFullMessages(t *testing.T) {
 	for pieces, want := range map[int][2]int{1: {1, 1}, 2: {1, 3}, memory.MaxShared - 1: {1, memory.MaxShared},
-		memory.MaxShared: {2, memory.MaxShared + 1}, maxPieces: {9, maxPieces + 1}} {
+		memory.MaxShared: {2, memory.MaxShared + 1}, maxPieces: {3, maxPieces + 1}} {
 		messages, descriptors := parts(pieces)
 		require.Equal(t, want, [2]int{messages, descriptors}, "%d pieces", pieces)
 	}

@@ -162,7 +162,7 @@ func (t *Registry) SharePages(ctx context.Context, group memory.Group) ([]io.Clo
 	}
 	pages := make([]page, t.World)
 	mappings, err := memory.MapAll(ctx, group, t.share, "share the table of buffers ("+t.Label+")",
-		[]plugin.Region{own.Region()}, nil, func(r plugin.Region, rank int) (io.Closer, error) {
+		[]plugin.Region{own.Region()}, func(r plugin.Region, rank int) (io.Closer, error) {
 			m, err := memory.MapHandle(r.Handle)
 			if err != nil {
 				return nil, err

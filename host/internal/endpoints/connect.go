@@ -5,77 +5,140 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host/executor"
+	"github.com/shunt-ccl/shunt/host/internal/round"
 	"github.com/shunt-ccl/shunt/host/memory"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
+// Meet returns the part in which the servers of descriptors learn of each other. It follows the opening of endpoints.
+func (s *Set) Meet() round.Part {
+	if s.World == 1 {
+		return round.Part{Hear: func([][]byte) error { return nil }}
+	}
+	s.share = memory.NewShare(s.Group)
+	return s.share.Meet()
+}
+
 // Connect closes the endpoints that the ranks have agreed to do without, exchanges control pages and the other
 // endpoints' regions, maps them, and finds out whether GPUs reach each other's memory. It is collective. id is the
-// communicator's number.
-func (s *Set) Connect(ctx context.Context, id uint64) error {
-	failed := s.closeAbsent()
+// communicator's number, failed an earlier error of this rank. In the part leaveOut of the same round the ranks may agree
+// to do without more endpoints. agree is how they agree on what fails later: it is called once, with this rank's error,
+// unless all know one already.
+func (s *Set) Connect(ctx context.Context, id uint64, failed error, leaveOut round.Part, agree func(error) error) error {
+	failed = errors.Join(failed, s.closeAbsent())
 	if len(s.List) == 0 {
 		return errors.Join(s.noneServes(), failed)
 	}
-	s.opened.Store(true)
-	if s.World > 1 {
-		var err error
-		if s.share, err = memory.NewShare(ctx, s.Group); err != nil {
-			return err
-		}
-	}
-	if err := s.shareControl(ctx, failed); err != nil {
-		return err
-	}
-	for i, e := range s.List {
-		tag := fmt.Sprintf("share memory regions (%s %d)", s.Label, i)
-		var err error
-		if e.mappings, err = s.Map(ctx, tag, e, e.Endpoint.Regions()); err != nil {
-			return err
-		}
-		if s.GPU != nil {
-			s.prepareGPU(e, tag)
-		}
-	}
-	s.Engines = s.newEngines()
-	pages, err := s.Buffers.SharePages(ctx, s.Group)
-	s.control = append(s.control, pages...)
-	if err == nil && s.GPU != nil && s.World > 1 {
-		err = s.probe(ctx, id)
-	}
-	return err
-}
-
-// shareControl exchanges the ranks' control pages. It is collective; failed is an earlier error of this rank.
-func (s *Set) shareControl(ctx context.Context, failed error) error {
-	notes := int64(0)
-	if s.World > 1 {
-		notes = executor.MessageBytes(s.World)
-	}
-	page, err := memory.NewControlPage(notes)
+	page, err := s.newControlPage()
 	if err == nil {
 		defer func() { _ = page.CloseFD() }() // also when another rank has none; the mapping lives on
 	}
 	failed = errors.Join(failed, err, s.addForeign())
-	if err := s.Group.Agree(ctx, "make control pages ("+s.Label+")", failed); err != nil {
+	var regions []plugin.Region
+	var of []*Endpoint // by region
+	if err == nil {
+		regions, of = append(regions, page.Region()), append(of, nil)
+	}
+	for _, e := range s.List {
+		for _, r := range e.Endpoint.Regions() {
+			if r.Role != plugin.RegionRoleLocal {
+				regions, of = append(regions, r), append(of, e)
+			}
+		}
+	}
+	x := memory.NewExchange(s.share, "share memory regions ("+s.Label+")", regions)
+	defer x.Close()
+	err = round.Exchange(ctx, s.Group, "share memory regions ("+s.Label+")", round.Agreement(s.Rank, failed), leaveOut,
+		x.Round())
+	if err != nil {
 		return err
 	}
-	tag := "share control pages (" + s.Label + ")"
-	pages, err := memory.MapAll(ctx, s.Group, s.share, tag, []plugin.Region{page.Region()}, nil,
-		func(r plugin.Region, rank int) (io.Closer, error) {
-			if !s.Topology.SameHost(s.Rank, rank) {
-				return nil, nil // such a rank rings no doorbell here, and tells what it calls
-			}
-			return mapHost(r, func(m executor.Memory) error { return s.Engine.SetControl(rank, m) })
-		})
+	failed = s.closeAbsent()
+	if len(s.List) == 0 {
+		return errors.Join(s.noneServes(), failed)
+	}
+	s.opened.Store(true)
+	failed = errors.Join(failed, s.mapAll(ctx, x, of))
+	s.Engines = s.newEngines()
+	if s.GPU == nil {
+		return agree(failed)
+	}
+	if err := s.Group.Agree(ctx, "map memory regions ("+s.Label+")", failed); err != nil {
+		return err
+	}
+	pages, err := s.Buffers.SharePages(ctx, s.Group)
 	s.control = append(s.control, pages...)
+	if err == nil && s.World > 1 {
+		err = s.probe(ctx, id)
+	}
+	if err != nil {
+		return err
+	}
+	return agree(nil)
+}
+
+// mapAll maps the control pages and the endpoints' regions, those of role local first. of says whose each region is.
+func (s *Set) mapAll(ctx context.Context, x *memory.Exchange, of []*Endpoint) error {
+	var failed error
+	for _, e := range s.List {
+		for _, r := range e.Endpoint.Regions() {
+			if r.Role == plugin.RegionRoleLocal && failed == nil {
+				failed = s.mapOwn(e, r)
+			}
+		}
+	}
+	if failed != nil {
+		return failed
+	}
+	mappings, err := x.Map(ctx, func(i int, r plugin.Region, rank int) (io.Closer, error) {
+		switch {
+		case !s.Topology.SameHost(s.Rank, rank):
+			return nil, nil // such a rank rings no doorbell here, and tells what it calls
+		case of[i] == nil:
+			return mapHost(r, func(m executor.Memory) error { return s.Engine.SetControl(rank, m) })
+		case !slices.Contains(s.List, of[i]): // left out
+			return nil, nil
+		}
+		return s.mapRegion(of[i], r, rank)
+	})
+	for i, list := range mappings {
+		if of[i] == nil {
+			s.control = append(s.control, list...)
+		} else {
+			of[i].mappings = append(of[i].mappings, list...)
+		}
+	}
+	if s.GPU != nil {
+		for i, e := range s.List {
+			s.prepareGPU(e, fmt.Sprintf("share memory regions (%s %d)", s.Label, i))
+		}
+	}
 	return err
+}
+
+// mapOwn maps a region of role local.
+func (s *Set) mapOwn(e *Endpoint, r plugin.Region) error {
+	m, err := s.mapRegion(e, r, s.Rank)
+	if err != nil {
+		return fmt.Errorf("mapping region %d of role local: %w", r.ID, err)
+	}
+	e.mappings = append(e.mappings, m)
+	return nil
+}
+
+// newControlPage makes this rank's control page.
+func (s *Set) newControlPage() (*memory.Segment, error) {
+	if s.World == 1 {
+		return memory.NewControlPage(0)
+	}
+	return memory.NewControlPage(executor.MessageBytes(s.World))
 }
 
 // addForeign gives the executor a page for each rank of another host, which reports fill.
@@ -146,32 +209,16 @@ func (m Mappings) Addresses(offset int64) []cuda.Ptr {
 	return list
 }
 
-// Map maps the regions of role local, which are this rank's alone, exchanges the others with all ranks, maps those of
-// this host's ranks and enters them in the executor's table. It is collective, and returns the mappings also on error.
-func (s *Set) Map(ctx context.Context, tag string, e *Endpoint, regions []plugin.Region) (Mappings, error) {
-	var shared []plugin.Region
-	var mappings Mappings
-	var failed error
-	for _, r := range regions {
-		if r.Role != plugin.RegionRoleLocal {
-			shared = append(shared, r)
-			continue
+// Map exchanges a region with all ranks, maps those of this host's ranks and enters them in the executor's table. It is
+// collective, and returns the mappings also on error.
+func (s *Set) Map(ctx context.Context, tag string, e *Endpoint, region plugin.Region) (Mappings, error) {
+	return memory.MapAll(ctx, s.Group, s.share, tag, []plugin.Region{region}, func(r plugin.Region, rank int) (io.Closer,
+		error) {
+		if !s.Topology.SameHost(s.Rank, rank) {
+			return nil, nil
 		}
-		m, err := s.mapRegion(e, r, s.Rank)
-		if err != nil {
-			failed = fmt.Errorf("mapping region %d of role local: %w", r.ID, err)
-			continue
-		}
-		mappings = append(mappings, m)
-	}
-	mapped, err := memory.MapAll(ctx, s.Group, s.share, tag, shared, failed,
-		func(r plugin.Region, rank int) (io.Closer, error) {
-			if !s.Topology.SameHost(s.Rank, rank) {
-				return nil, nil
-			}
-			return s.mapRegion(e, r, rank)
-		})
-	return append(mappings, mapped...), err
+		return s.mapRegion(e, r, rank)
+	})
 }
 
 // mapRegion maps a region of a rank of this host where it is used.

@@ -25,7 +25,7 @@ func TestRegionThatCannotBeMappedIsNamed(t *testing.T) {
 		if err := openAll(ctx, s, of("unmappable", plugin.MemoryKindHost, given(e, nil))); err != nil {
 			return err
 		}
-		return s.Connect(ctx, 7)
+		return connect(ctx, s)
 	})
 	alike(t, errs, "rank 0: mapping region 0 of rank 1: transport unmappable: "+
 		"a handle of kind cuda_vmm cannot be mapped as host memory")
@@ -45,7 +45,7 @@ func TestWhatFailsOnOneRankIsEveryRanks(t *testing.T) {
 				return err
 			}
 			s.Plans.Absent["out"] = "rank 2 cannot use it"
-			err := s.Connect(ctx, 7)
+			err := connect(ctx, s)
 			if !out.closed || in.closed {
 				t.Errorf("rank %d: left out: %v, kept: %v", s.Rank, out.closed, in.closed)
 			}
@@ -76,7 +76,7 @@ func TestWhatFailsOnOneRankIsEveryRanks(t *testing.T) {
 			if err := openAll(ctx, s, of("rings", plugin.MemoryKindCuda, given(e, nil))); err != nil {
 				return err
 			}
-			return s.Connect(ctx, 7)
+			return connect(ctx, s)
 		})
 		for rank, err := range errs {
 			require.ErrorIs(t, err, plugin.OutOfMemory, "rank %d", rank)
@@ -92,7 +92,7 @@ func TestRegionsOfHostMemoryAreShared(t *testing.T) {
 		if err := openAll(ctx, s, of("pages", plugin.MemoryKindHost, given(e, nil))); err != nil {
 			return err
 		}
-		if err := s.Connect(ctx, 7); err != nil {
+		if err := connect(ctx, s); err != nil {
 			return err
 		}
 		m := s.List[0].mappings
@@ -135,7 +135,7 @@ func TestGPURegionsBesideLocalMemory(t *testing.T) {
 		if err := openAll(ctx, s, of("both", plugin.MemoryKindCuda, given(e, nil))); err != nil {
 			return err
 		}
-		if err := s.Connect(ctx, 7); err != nil {
+		if err := connect(ctx, s); err != nil {
 			return err
 		}
 		driver := s.GPU.Driver.(*cudatest.Driver)
@@ -163,7 +163,7 @@ func TestRegionsOfTwoTransportsAreTwo(t *testing.T) {
 			defer release()
 			loaded = append(loaded, of(name, plugin.MemoryKindCuda, given(&endpoint{regions: []plugin.Region{region}}, nil)))
 		}
-		if err := errors.Join(openAll(ctx, s, loaded...), s.Connect(ctx, 7)); err != nil {
+		if err := errors.Join(openAll(ctx, s, loaded...), connect(ctx, s)); err != nil {
 			return err
 		}
 		for rank := range s.World {
@@ -187,10 +187,10 @@ func TestBuffersOfAllRanks(t *testing.T) {
 		if err := openAll(ctx, s, of("buffers", plugin.MemoryKindCuda, given(&endpoint{}, nil))); err != nil {
 			return err
 		}
-		if err := s.Connect(ctx, 7); err != nil {
+		if err := connect(ctx, s); err != nil {
 			return err
 		}
-		m, err := s.Map(ctx, "a window", s.List[0], []plugin.Region{buffer})
+		m, err := s.Map(ctx, "a window", s.List[0], buffer)
 		if err != nil {
 			return err
 		}
@@ -215,7 +215,7 @@ func TestRanksOfOtherHosts(t *testing.T) {
 		if err := openAll(ctx, s, l); err != nil {
 			return err
 		}
-		err := s.Connect(ctx, 7)
+		err := connect(ctx, s)
 		want := []int{2, 2, 1}[s.Rank]
 		if !s.abroad.Load() || len(s.control) != 1+want || len(s.List[0].mappings) != want {
 			return errors.Join(err, fmt.Errorf("rank %d has %d pages and %d regions", s.Rank, len(s.control),

@@ -114,7 +114,7 @@ func TestTransportsThatDoNotOpen(t *testing.T) {
 	_, err = s.Open(t.Context(), []*carrier.Loaded{of("near", plugin.MemoryKindHost, nil)}, plugin.OpenConfig{}, none)
 	require.EqualError(t, err, "the ranks run on 2 hosts and no transport reaches other hosts"+hosts)
 	s.Plans.Absent["far"] = "no library"
-	require.EqualError(t, s.Connect(t.Context(), 7),
+	require.EqualError(t, connect(t.Context(), s),
 		"no transport serves host memory: far: no library; near: it reaches ranks of one host only"+hosts)
 }
 
@@ -129,7 +129,7 @@ func TestNoTransportIsLeft(t *testing.T) {
 			return err
 		}
 		s.Plans.Absent["one"], s.Plans.Absent["other"] = "rank 0 cannot use it", "it is far away"
-		return s.Connect(ctx, 7)
+		return connect(ctx, s)
 	})
 	const want = "no transport serves host memory: one: rank 0 cannot use it; other: it is far away"
 	require.EqualError(t, errs[0], want)

@@ -55,9 +55,9 @@ func (s *Set) NewWindow(ctx context.Context, tag string, size WindowSize) (*Wind
 		}
 		return nil, err
 	}
-	w.mappings, err = s.Map(ctx, tag, w.endpoint, []plugin.Region{mine})
+	w.mappings, err = s.Map(ctx, tag, w.endpoint, mine)
 	if err == nil {
-		err = s.Plans.PrepareAlone(ctx, tag+" plans", oneSided...)
+		err = s.Plans.PrepareAlone(ctx, tag+" plans", nil, oneSided...)
 	}
 	if err != nil {
 		w.unmap()

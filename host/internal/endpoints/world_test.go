@@ -18,6 +18,7 @@ import (
 	"github.com/shunt-ccl/shunt/host/executor"
 	"github.com/shunt-ccl/shunt/host/internal/diagnosis"
 	"github.com/shunt-ccl/shunt/host/internal/plans"
+	"github.com/shunt-ccl/shunt/host/internal/round"
 	"github.com/shunt-ccl/shunt/host/memory"
 	"github.com/shunt-ccl/shunt/host/topology"
 	"github.com/shunt-ccl/shunt/plugin"
@@ -147,7 +148,13 @@ func hostRegion(t *testing.T, id uint32, role plugin.RegionRole) plugin.Region {
 // openAll opens endpoints, and agrees on it as the making of a communicator does.
 func openAll(ctx context.Context, s *Set, loaded ...*carrier.Loaded) error {
 	_, err := s.Open(ctx, loaded, plugin.OpenConfig{Rank: s.Rank, World: s.World, Memory: s.Plans.Memory}, none)
-	return s.Group.Agree(ctx, "open", err)
+	return round.Exchange(ctx, s.Group, "open", round.Agreement(s.Rank, err), s.Meet())
+}
+
+// connect connects endpoints that all ranks use.
+func connect(ctx context.Context, s *Set) error {
+	return s.Connect(ctx, 7, nil, s.Plans.LeaveOut(nil, s.Optional),
+		func(failed error) error { return s.Group.Agree(ctx, "connect", failed) })
 }
 
 // alike requires one error of all ranks.

@@ -58,7 +58,8 @@ func (j *Job) Survey(ctx context.Context, m *Member, what string) (*survey.Found
 		return nil, err
 	}
 	m.Topology = found.Topology
-	if found.PeerRead, err = ranks.PeerRead(ctx, found); err == nil && j.GPU != nil {
+	found.Readers = ranks.PeerRead(found)
+	if j.GPU != nil {
 		err = ranks.Paths(ctx, j.GPU.Driver)
 	}
 	return found, err

@@ -1,12 +1,12 @@
 package plans
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 
+	"github.com/shunt-ccl/shunt/host/internal/round"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -21,22 +21,28 @@ type absence struct {
 	Message string
 }
 
-// LeaveOut agrees which transports the communicator does without: those that some rank says it cannot use. mine is
-// what this rank says, by name. Only Unsupported leaves a transport out, and only if no rank's user has named the
-// transports; anything else is every rank's error. It is collective.
-func (pl *Planner) LeaveOut(ctx context.Context, tag string, mine map[string]error, optional bool) error {
+// LeaveOut returns the part in which the ranks agree which transports the communicator does without: those that some
+// rank says it cannot use. mine is what this rank says, by name. Only Unsupported leaves a transport out, and only if no
+// rank's user has named the transports; anything else is every rank's error.
+func (pl *Planner) LeaveOut(mine map[string]error, optional bool) round.Part {
 	say := absences{optional, map[string]absence{}}
 	for name, err := range mine {
 		say.Absent[name] = absence{plugin.CodeOf(err), err.Error()}
 	}
-	payload, err := json.Marshal(say)
+	return round.Part{Mine: encode(say), Hear: pl.leaveOut}
+}
+
+// encode returns what has only strings, numbers and bytes, which always encode, as JSON.
+func encode(v any) []byte {
+	data, err := json.Marshal(v)
 	if err != nil {
-		return plugin.Errorf(plugin.Internal, "%s: %w", tag, err)
+		panic(err)
 	}
-	answers, err := pl.Group.AllGather(ctx, tag, payload)
-	if err != nil {
-		return err
-	}
+	return data
+}
+
+func (pl *Planner) leaveOut(answers [][]byte) error {
+	optional := true
 	all := make([]absences, len(answers))
 	for rank, answer := range answers {
 		if err := json.Unmarshal(answer, &all[rank]); err != nil {

@@ -1,7 +1,6 @@
 package plans
 
 import (
-	"context"
 	"encoding/json"
 	"log/slog"
 	"testing"
@@ -12,25 +11,18 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// told is a group in which every rank contributes this.
-type told [][]byte
-
-func (all told) Agree(context.Context, string, error) error { return nil }
-
-func (all told) AllGather(context.Context, string, []byte) ([][]byte, error) { return all, nil }
-
 // All ranks return the same of several errors, as some errors make Shrink try again.
 func TestLeaveOutReturnsTheSameErrorEverywhere(t *testing.T) {
-	var group told
+	var all [][]byte
 	for _, absent := range []map[string]absence{nil, {"c": {plugin.Timeout, "c is late"},
 		"b": {plugin.PluginDied, "b died"}, "d": {plugin.Internal, "d fails"}}} {
 		data, err := json.Marshal(absences{true, absent})
 		require.NoError(t, err)
-		group = append(group, data)
+		all = append(all, data)
 	}
 	for range 50 {
-		pl := &Planner{Observer: &diagnosis.Observer{Logger: slog.New(slog.DiscardHandler)}, Group: group,
+		pl := &Planner{Observer: &diagnosis.Observer{Logger: slog.New(slog.DiscardHandler)},
 			Absent: map[string]string{}}
-		require.EqualError(t, pl.LeaveOut(t.Context(), "t", nil, true), "rank 1: b died")
+		require.EqualError(t, pl.LeaveOut(nil, true).Hear(all), "rank 1: b died")
 	}
 }

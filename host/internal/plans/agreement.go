@@ -27,8 +27,8 @@ type callInfo struct {
 	Counts     call.Counts
 	Choice     string            // of algorithms, by size
 	Offers     map[string]string // what it was made of, by transport
-	Code       plugin.Code
-	Message    string
+	Published  published         // by its endpoints, for plans that are to be prepared
+	failure
 }
 
 func (a callInfo) String() string {
@@ -66,16 +66,12 @@ func (pl *Planner) callInfo(number uint64, call *call.Call) callInfo {
 	return mine
 }
 
-// compare gathers what every rank asked for. All ranks return the same, because all
-// compare the same.
-func (pl *Planner) compare(ctx context.Context, mine callInfo) error {
+// compare gathers what every rank asked for, and returns what it has published for so many items, by rank and item. All
+// ranks return the same, because all compare the same.
+func (pl *Planner) compare(ctx context.Context, mine callInfo, items int) ([][][]byte, error) {
 	what := mine.Collective.String()
 	pl.agreements++
 	tag := fmt.Sprintf("agree on a call (%s %d)", pl.Label, pl.agreements)
-	payload, err := json.Marshal(mine)
-	if err != nil {
-		return plugin.Errorf(plugin.Internal, "%s: %w", what, err)
-	}
 	ctx, cancel := pl.Deadline(ctx)
 	defer cancel()
 	stall := pl.Stall
@@ -84,7 +80,7 @@ func (pl *Planner) compare(ctx context.Context, mine callInfo) error {
 	}
 	absent := time.AfterFunc(stall, func() { pl.WarnAbsent(mine.Seq, mine.Collective, stall) })
 	defer absent.Stop()
-	answers, err := pl.Group.AllGather(ctx, tag, payload)
+	answers, err := pl.Group.AllGather(ctx, tag, encode(mine))
 	if err != nil {
 		err = pl.WrapError(what, err)
 		var reason *plugin.Error
@@ -92,24 +88,22 @@ func (pl *Planner) compare(ctx context.Context, mine callInfo) error {
 			pl.Fail(reason, true)
 			pl.Failure.Wait()
 		}
-		return err
+		return nil, err
 	}
-	var first callInfo
+	ranks := make([]callInfo, len(answers))
 	all := make([]call.Counts, len(answers))
+	first := &ranks[0]
 	for rank, answer := range answers {
-		var a callInfo
-		if err := json.Unmarshal(answer, &a); err != nil {
-			return plugin.Errorf(plugin.Protocol, "%s: rank %d sent a malformed request: %w", what, rank, err)
-		}
-		if rank == 0 {
-			first = a
+		a := &ranks[rank]
+		if err := json.Unmarshal(answer, a); err != nil {
+			return nil, plugin.Errorf(plugin.Protocol, "%s: rank %d sent a malformed request: %w", what, rank, err)
 		}
 		if a.Collective != first.Collective || a.DType != first.DType || a.Op != first.Op || a.Size != first.Size ||
 			a.Root != first.Root || a.Symmetric != first.Symmetric || a.OnDevice != first.OnDevice || a.Seq != first.Seq {
 			reason := pl.Mismatch(rank, fmt.Sprintf("ranks disagree: rank 0 called #%d %s, rank %d called #%d %s", first.Seq,
 				first, rank, a.Seq, a))
 			pl.Fail(reason, false)
-			return pl.FailureError(what, reason)
+			return nil, pl.FailureError(what, reason)
 		}
 		all[rank] = a.Counts
 	}
@@ -117,29 +111,35 @@ func (pl *Planner) compare(ctx context.Context, mine callInfo) error {
 		reason := &plugin.Error{Code: plugin.Mismatch, Rank: rank,
 			Message: fmt.Sprintf("ranks disagree about #%d %s: %s", first.Seq, first, text)}
 		pl.Fail(reason, false)
-		return pl.FailureError(what, reason)
+		return nil, pl.FailureError(what, reason)
 	}
 	choices := make([]choice, len(answers))
-	for rank, answer := range answers {
-		var a callInfo
-		if err := json.Unmarshal(answer, &a); err == nil && a.Code != plugin.OK {
+	for rank, a := range ranks {
+		if a.Code != plugin.OK {
 			reason := &plugin.Error{Code: a.Code, Rank: rank, Message: fmt.Sprintf("%s on rank %d: %s", what, rank, a.Message)}
 			if a.Code == plugin.Timeout || a.Code == plugin.PluginDied { // a transport that is stuck stays so
 				pl.Fail(reason, false)
-				return pl.FailureError(what, reason)
+				return nil, pl.FailureError(what, reason)
 			}
-			return reason
+			return nil, reason
 		}
 		choices[rank] = choice{mine.String(), a.Choice, a.Offers}
 	}
 	if reason := unlikeChoices(choices); reason != nil {
 		pl.Fail(reason, false)
-		return pl.FailureError(what, reason)
+		return nil, pl.FailureError(what, reason)
 	}
-	return nil
+	published := make([][][]byte, len(ranks))
+	for rank := range ranks {
+		if published[rank], err = ranks[rank].Published.get(rank, items); err != nil {
+			return nil, err
+		}
+	}
+	return published, nil
 }
 
 // Compare compares a collective, of that number, with what all ranks call, for SHUNT_CHECK.
 func (pl *Planner) Compare(ctx context.Context, number uint64, call *call.Call) error {
-	return pl.compare(ctx, pl.callInfo(number, call))
+	_, err := pl.compare(ctx, pl.callInfo(number, call), 0)
+	return err
 }

@@ -1,13 +1,14 @@
 package plans
 
 import (
-	"cmp"
-	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 
+	"github.com/shunt-ccl/shunt/host/internal/call"
+	"github.com/shunt-ccl/shunt/host/internal/round"
+	"github.com/shunt-ccl/shunt/host/selector"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -57,34 +58,38 @@ func offerOf(c choice, transport string) string {
 	return "nothing"
 }
 
-// CompareChoices compares what ranks have prepared without an agreement.
-func (pl *Planner) CompareChoices(ctx context.Context, tag string) error {
+// choiceOf lists what a signature's calls will run.
+func choiceOf(key call.Signature, c *selector.Choice) choice {
+	return choice{key.Collective.String() + " of " + key.DType.String(), c.String(), c.Offers()}
+}
+
+// sameChoices returns the part in which ranks compare what they have prepared for signatures without an agreement.
+func (pl *Planner) sameChoices(keys []call.Signature) round.Part {
 	var mine []choice
-	pl.cache.mu.Lock()
-	for key, p := range pl.cache.known {
-		mine = append(mine, choice{key.Collective.String() + " of " + key.DType.String(), p.choice.String(),
-			p.choice.Offers()})
-	}
-	pl.cache.mu.Unlock()
-	slices.SortFunc(mine, func(a, b choice) int { return cmp.Compare(a.Call, b.Call) })
-	payload, err := json.Marshal(mine)
-	if err != nil {
-		return plugin.Errorf(plugin.Internal, "%w", err)
-	}
-	answers, err := pl.Group.AllGather(ctx, tag, payload)
-	if err != nil {
-		return err
-	}
-	all := make([][]choice, len(answers))
-	for rank, answer := range answers {
-		if err := json.Unmarshal(answer, &all[rank]); err != nil {
-			return plugin.Errorf(plugin.Protocol, "rank %d sent a malformed list of choices: %w", rank, err)
-		}
-		if len(all[rank]) != len(mine) {
-			return plugin.Errorf(plugin.Protocol, "rank %d sent %d choices, want %d", rank, len(all[rank]), len(mine))
+	for _, key := range keys {
+		if p := pl.cache.lookup(key); p != nil { // else the ranks agree on an error
+			mine = append(mine, choiceOf(key, p.choice))
 		}
 	}
-	for i := range mine {
+	return round.Part{Mine: encode(mine), Hear: func(answers [][]byte) error {
+		all := make([][]choice, len(answers))
+		for rank, answer := range answers {
+			if err := json.Unmarshal(answer, &all[rank]); err != nil {
+				return plugin.Errorf(plugin.Protocol, "rank %d sent a malformed list of choices: %w", rank, err)
+			}
+		}
+		return compareChoices(all)
+	}}
+}
+
+// compareChoices returns an error if two ranks choose differently for a call.
+func compareChoices(all [][]choice) error {
+	for rank := range all {
+		if len(all[rank]) != len(all[0]) {
+			return plugin.Errorf(plugin.Protocol, "rank %d sent %d choices, want %d", rank, len(all[rank]), len(all[0]))
+		}
+	}
+	for i := range all[0] {
 		of := make([]choice, len(all))
 		for rank := range all {
 			of[rank] = all[rank][i]

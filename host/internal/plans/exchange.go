@@ -1,18 +1,20 @@
 package plans
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
 
 	"github.com/shunt-ccl/shunt/host/internal/call"
+	"github.com/shunt-ccl/shunt/host/internal/round"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
 // Endpoints of transports with FeatureExchange publish bytes, and get what all ranks
-// have published, when a communicator is made and before a plan is prepared. A round
-// is one all-gather over the rendezvous, whatever the number of endpoints and plans;
+// have published, when a communicator is made and before a plan is prepared. What is published
+// goes along with what the ranks exchange anyway, whatever the number of endpoints and plans;
 // it carries this rank's error too, so that no rank connects unless all can.
 
 // exchangeItem names one endpoint's exchange of bytes.
@@ -21,12 +23,57 @@ type exchangeItem struct {
 	exchange  plugin.Exchange
 }
 
+// published holds a rank's bytes for several items. Those that are alike travel once.
+type published struct {
+	Bytes [][]byte
+	Of    []int // by item: which of Bytes
+}
+
+func (p *published) add(b []byte) {
+	at := slices.IndexFunc(p.Bytes, func(other []byte) bool { return bytes.Equal(other, b) })
+	if at < 0 {
+		at = len(p.Bytes)
+		p.Bytes = append(p.Bytes, b)
+	}
+	p.Of = append(p.Of, at)
+}
+
+// get returns the bytes of every item, if there are as many.
+func (p *published) get(rank, items int) ([][]byte, error) {
+	list := make([][]byte, len(p.Of))
+	for i, at := range p.Of {
+		if at < 0 || at >= len(p.Bytes) {
+			return nil, &plugin.Error{Code: plugin.Protocol, Rank: rank,
+				Message: fmt.Sprintf("rank %d published %d texts, of which it names number %d", rank, len(p.Bytes), at)}
+		}
+		list[i] = p.Bytes[at]
+	}
+	if len(list) != items {
+		return nil, &plugin.Error{Code: plugin.Protocol, Rank: rank,
+			Message: fmt.Sprintf("rank %d published for %d endpoints and plans, want %d", rank, len(list), items)}
+	}
+	return list, nil
+}
+
 // publication is a rank's part in a round of exchange.
 type publication struct {
-	Choice    choice // of plans, if the round is for them
-	Code      plugin.Code
-	Message   string
-	Published [][]byte // by item
+	Choices   []choice // of plans, if the round is for them
+	Names     []string // of the transports, if the round is for endpoints
+	Published published
+	failure
+}
+
+// failure is why a rank cannot take part.
+type failure struct {
+	Code    plugin.Code
+	Message string
+}
+
+// fail notes an error, if it is one.
+func (f *failure) fail(err error) {
+	if err != nil {
+		f.Code, f.Message = plugin.CodeOf(err), err.Error()
+	}
 }
 
 // exchanges reports whether a transport's endpoints exchange bytes.
@@ -42,63 +89,129 @@ func (a *Transport) exchanger() (plugin.Exchanger, error) {
 	return exchanger, nil
 }
 
-// ExchangeBytes returns the round that follows the opening of endpoints. Optional transports whose endpoints cannot be
-// connected are left out.
-func (pl *Planner) ExchangeBytes(ctx context.Context, optional bool) error {
-	var items []exchangeItem
+// Publication is what the ranks' endpoints have published when they were opened.
+type Publication struct {
+	pl    *Planner
+	items []exchangeItem
+	all   [][][]byte // by rank and item
+}
+
+// Publish has this rank's endpoints publish, and returns the part in which the ranks hear what all have published. It is
+// heard after the part in which they leave transports out.
+func (pl *Planner) Publish(ctx context.Context) (*Publication, round.Part) {
+	mine, items := publication{}, pl.endpointItems()
+	for _, item := range items {
+		mine.Names = append(mine.Names, item.transport.Name)
+	}
+	var err error
+	mine.Published, err = publish(ctx, items)
+	mine.fail(err)
+	p := &Publication{pl: pl}
+	return p, round.Part{Mine: encode(mine), Hear: p.hear}
+}
+
+// endpointItems names the endpoints that exchange bytes when a communicator is made.
+func (pl *Planner) endpointItems() (items []exchangeItem) {
 	for _, a := range pl.Transports {
 		if a.exchanges() {
 			items = append(items, exchangeItem{transport: a})
 		}
 	}
-	if len(items) == 0 {
-		return nil
-	}
-	all, err := pl.publications(ctx, "exchange what their transports publish ("+pl.Label+")", publication{}, items)
-	if err != nil {
-		return err
-	}
-	failed := map[string]error{}
-	for i, item := range items {
-		if err := connectItem(ctx, item, i, all); err != nil {
-			failed[item.transport.Name] = err
-		}
-	}
-	return pl.LeaveOut(ctx, "connect their endpoints ("+pl.Label+")", failed, optional)
+	return items
 }
 
-// exchangeForPlans runs the round that precedes the preparation of some of a choice's plans. It fails on all ranks
-// alike where one has failed before, cannot publish, or chooses other algorithms; that a rank cannot connect is agreed
-// on with what follows.
-func (pl *Planner) exchangeForPlans(ctx context.Context, key call.Signature, p *prepared, list []int,
-	failed error) error {
-	var items []exchangeItem
-	mine := publication{}
-	if failed == nil {
-		chosen := p.choice
-		for _, i := range list {
-			candidate := chosen.Candidates()[i]
-			if a := pl.Transports[candidate.Endpoint]; a.exchanges() {
-				items = append(items, exchangeItem{a, plugin.Exchange{Request: pl.Request(key),
-					Algorithm: candidate.Algorithm.Name}})
-			}
-		}
-		mine.Choice = choice{key.Collective.String() + " of " + key.DType.String(), chosen.String(), chosen.Offers()}
-	} else {
-		mine.Code, mine.Message = plugin.CodeOf(failed), failed.Error()
-	}
-	pl.exchanges++
-	all, err := pl.publications(ctx, fmt.Sprintf("exchange what their transports publish (%s %d)", pl.Label, pl.exchanges),
-		mine, items)
+func (p *Publication) hear(answers [][]byte) error {
+	ranks, err := decodePublications(answers)
 	if err != nil {
 		return err
 	}
-	for i, item := range items {
-		if err := connectItem(ctx, item, i, all); err != nil {
+	p.items = p.pl.endpointItems()
+	p.all = make([][][]byte, len(ranks))
+	for rank := range ranks {
+		published, err := ranks[rank].Published.get(rank, len(ranks[rank].Names))
+		if err != nil {
 			return err
+		}
+		for _, item := range p.items {
+			i := slices.Index(ranks[rank].Names, item.transport.Name)
+			if i < 0 {
+				return &plugin.Error{Code: plugin.Protocol, Rank: rank,
+					Message: fmt.Sprintf("rank %d published nothing for transport %s", rank, item.transport.Name)}
+			}
+			p.all[rank] = append(p.all[rank], published[i])
 		}
 	}
 	return nil
+}
+
+// Connect hands each endpoint what all ranks have published. It returns the errors of those that cannot be connected, by
+// transport.
+func (p *Publication) Connect(ctx context.Context) map[string]error {
+	failed := map[string]error{}
+	for i, item := range p.items {
+		if err := connectItem(ctx, item, i, p.all); err != nil {
+			failed[item.transport.Name] = err
+		}
+	}
+	return failed
+}
+
+// wanted is a signature with those of its plans that are to be prepared.
+type wanted struct {
+	key  call.Signature
+	p    *prepared
+	list []int
+}
+
+// exchangeForPlans runs the round that precedes the preparation of plans. It fails on all ranks alike where one has
+// failed before, cannot publish, or chooses other algorithms; that a rank cannot connect is agreed on with what follows.
+func (pl *Planner) exchangeForPlans(ctx context.Context, plans []wanted, failed error) error {
+	var items []exchangeItem
+	mine := publication{}
+	if failed == nil {
+		for _, w := range plans {
+			items = append(items, pl.planItems(w)...)
+			mine.Choices = append(mine.Choices, choiceOf(w.key, w.p.choice))
+		}
+		mine.Published, failed = publish(ctx, items)
+	}
+	mine.fail(failed)
+	pl.exchanges++
+	answers, err := pl.Group.AllGather(ctx,
+		fmt.Sprintf("exchange what their transports publish (%s %d)", pl.Label, pl.exchanges), encode(mine))
+	if err != nil {
+		return err
+	}
+	ranks, err := decodePublications(answers)
+	if err != nil {
+		return err
+	}
+	choices := make([][]choice, len(ranks))
+	for rank := range ranks {
+		choices[rank] = ranks[rank].Choices
+	}
+	if err := compareChoices(choices); err != nil {
+		return err
+	}
+	all := make([][][]byte, len(ranks))
+	for rank := range ranks {
+		if all[rank], err = ranks[rank].Published.get(rank, len(items)); err != nil {
+			return err
+		}
+	}
+	return connectAll(ctx, items, all)
+}
+
+// planItems names the exchanges that some of a signature's plans need.
+func (pl *Planner) planItems(w wanted) (items []exchangeItem) {
+	for _, i := range w.list {
+		candidate := w.p.choice.Candidates()[i]
+		if a := pl.Transports[candidate.Endpoint]; a.exchanges() {
+			items = append(items, exchangeItem{a, plugin.Exchange{Request: pl.Request(w.key),
+				Algorithm: candidate.Algorithm.Name}})
+		}
+	}
+	return items
 }
 
 // exchangesBytes reports whether an endpoint that may serve a collective exchanges bytes, so that a round is due: all
@@ -109,52 +222,33 @@ func (pl *Planner) exchangesBytes(collective plugin.Collective) bool {
 	})
 }
 
-// publications returns what every rank publishes, by rank and item; mine names the
-// items that this rank does not publish.
-func (pl *Planner) publications(ctx context.Context, tag string, mine publication, items []exchangeItem) ([][][]byte,
-	error) {
+// publish returns what the endpoints publish for some items.
+func publish(ctx context.Context, items []exchangeItem) (p published, err error) {
 	for _, item := range items {
 		b, err := item.publish(ctx)
 		if err != nil {
-			mine.Code, mine.Message = plugin.CodeOf(err), err.Error()
-			break
+			return published{}, err
 		}
-		mine.Published = append(mine.Published, b)
+		p.add(b)
 	}
-	payload, err := json.Marshal(mine)
-	if err != nil {
-		return nil, plugin.Errorf(plugin.Internal, "%s: %w", tag, err)
-	}
-	answers, err := pl.Group.AllGather(ctx, tag, payload)
-	if err != nil {
-		return nil, err
-	}
+	return p, nil
+}
+
+// decodePublications returns the ranks' parts in a round of exchange, or the error of the lowest rank that has one.
+func decodePublications(answers [][]byte) ([]publication, error) {
 	ranks := make([]publication, len(answers))
-	choices := make([]choice, len(answers))
 	for rank, answer := range answers {
 		if err := json.Unmarshal(answer, &ranks[rank]); err != nil {
 			return nil, &plugin.Error{Code: plugin.Protocol, Rank: rank, Cause: err,
 				Message: fmt.Sprintf("rank %d sent a malformed publication: %v", rank, err)}
 		}
-		choices[rank] = ranks[rank].Choice
 	}
 	for rank, p := range ranks {
 		if p.Code != plugin.OK {
 			return nil, &plugin.Error{Code: p.Code, Rank: rank, Message: fmt.Sprintf("rank %d: %s", rank, p.Message)}
 		}
 	}
-	if reason := unlikeChoices(choices); reason != nil {
-		return nil, reason
-	}
-	all := make([][][]byte, len(ranks))
-	for rank, p := range ranks {
-		if len(p.Published) != len(items) {
-			return nil, &plugin.Error{Code: plugin.Protocol, Rank: rank,
-				Message: fmt.Sprintf("rank %d published for %d endpoints and plans, want %d", rank, len(p.Published), len(items))}
-		}
-		all[rank] = p.Published
-	}
-	return all, nil
+	return ranks, nil
 }
 
 // publish asks the endpoint for its bytes.
@@ -176,6 +270,16 @@ func (i exchangeItem) publish(ctx context.Context) ([]byte, error) {
 		b = []byte{}
 	}
 	return b, nil
+}
+
+// connectAll connects every item, up to the first that fails.
+func connectAll(ctx context.Context, items []exchangeItem, all [][][]byte) error {
+	for i, item := range items {
+		if err := connectItem(ctx, item, i, all); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // connectItem hands the endpoint of item i what all ranks have published for it.

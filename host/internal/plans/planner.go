@@ -3,6 +3,7 @@ package plans
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -11,6 +12,7 @@ import (
 	"github.com/shunt-ccl/shunt/host/executor"
 	"github.com/shunt-ccl/shunt/host/internal/call"
 	"github.com/shunt-ccl/shunt/host/internal/diagnosis"
+	"github.com/shunt-ccl/shunt/host/internal/round"
 	"github.com/shunt-ccl/shunt/host/selector"
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -89,20 +91,22 @@ func (pl *Planner) Prepare(ctx context.Context, number uint64, call *call.Call) 
 	if err == nil {
 		mine.Choice, mine.Offers = p.choice.String(), p.choice.Offers()
 		missing = pl.missing(p, call.Size)
-		if pl.exchangeFor(p, missing) { // a rank with another call must fail before anyone waits for its bytes
-			if err := pl.compare(ctx, mine); err != nil {
-				return Program{}, err
+		if items := pl.planItems(wanted{key, p, missing}); len(items) > 0 {
+			mine.Published, err = publish(limited, items)
+			mine.fail(err)
+			all, differ := pl.compare(ctx, mine, len(items)) // nobody connects unless all call the same
+			if differ != nil {
+				return Program{}, differ
 			}
-			err = pl.exchangeForPlans(limited, key, p, missing, nil)
+			mine.Published = published{}
+			err = connectAll(limited, items, all)
 		}
 	}
 	if err == nil {
 		err = pl.loadAll(limited, key, p, missing)
 	}
-	if err != nil {
-		mine.Code, mine.Message = plugin.CodeOf(err), err.Error()
-	}
-	if err := pl.compare(ctx, mine); err != nil {
+	mine.fail(err)
+	if _, err := pl.compare(ctx, mine, 0); err != nil {
 		p.unload(missing)
 		return Program{}, err
 	}
@@ -114,12 +118,14 @@ func (pl *Planner) Prepare(ctx context.Context, number uint64, call *call.Call) 
 // aloneTypes are the dtypes of the signatures that are prepared before their first call: one of every element size.
 var aloneTypes = []plugin.DType{plugin.Uint8, plugin.Float16, plugin.Float32, plugin.Float64}
 
-// PrepareAlone prepares point-to-point signatures of every element size, and agrees with all ranks that they could, so
-// that no call needs an agreement. It is collective. What it has prepared goes again if a rank could not: ranks that
-// kept different plans would exchange different bytes the next time.
-func (pl *Planner) PrepareAlone(ctx context.Context, tag string, collectives ...plugin.Collective) error {
-	made, err := pl.prepareAlone(ctx, collectives)
-	if err = pl.Group.Agree(ctx, tag, err); err != nil {
+// PrepareAlone prepares the signatures of some collectives with every element size, and agrees with all ranks that
+// they could, that nothing failed before on any rank, and that they chose the same, so that no call needs an agreement.
+// It is collective. What it has prepared goes again if a rank could not: ranks that kept different plans would exchange
+// different bytes the next time.
+func (pl *Planner) PrepareAlone(ctx context.Context, tag string, failed error, collectives ...plugin.Collective) error {
+	made, err := pl.prepareAlone(ctx, collectives, failed)
+	err = round.Exchange(ctx, pl.Group, tag, round.Agreement(pl.Rank, err), pl.sameChoices(aloneSignatures(collectives)))
+	if err != nil {
 		for _, key := range made {
 			pl.cache.drop(key)
 		}
@@ -127,41 +133,60 @@ func (pl *Planner) PrepareAlone(ctx context.Context, tag string, collectives ...
 	return err
 }
 
-// PrepareHere is PrepareAlone for one rank, whatever the others do: no endpoint may have to exchange bytes for it.
-func (pl *Planner) PrepareHere(ctx context.Context, collectives ...plugin.Collective) error {
+// aloneSignatures returns the signatures of some collectives that are prepared before their first call.
+func aloneSignatures(collectives []plugin.Collective) (keys []call.Signature) {
 	for _, collective := range collectives {
 		for _, dtype := range aloneTypes {
-			if pl.exchangesBytes(collective) && pl.cache.lookup(call.SignatureOf(collective, dtype, plugin.OpSum)) == nil {
-				return plugin.Errorf(plugin.Unsupported,
-					"the plans of %s need an exchange of bytes between all ranks, which new_window makes", collective)
-			}
+			keys = append(keys, call.SignatureOf(collective, dtype, plugin.OpSum))
 		}
 	}
-	_, err := pl.prepareAlone(ctx, collectives)
+	return slices.Compact(keys) // those of some collectives have no dtype
+}
+
+// PrepareHere is PrepareAlone for one rank, whatever the others do: no endpoint may have to exchange bytes for it.
+func (pl *Planner) PrepareHere(ctx context.Context, collectives ...plugin.Collective) error {
+	for _, key := range pl.unprepared(collectives) {
+		if pl.exchangesBytes(key.Collective) {
+			return plugin.Errorf(plugin.Unsupported,
+				"the plans of %s need an exchange of bytes between all ranks, which new_window makes", key.Collective)
+		}
+	}
+	_, err := pl.prepareAlone(ctx, collectives, nil)
 	return err
 }
 
-// prepareAlone returns the signatures that it has prepared, also on error. It is collective where endpoints exchange
-// bytes.
-func (pl *Planner) prepareAlone(ctx context.Context, collectives []plugin.Collective) (made []call.Signature,
-	failed error) {
-	for _, collective := range collectives {
-		for _, dtype := range aloneTypes {
-			key := call.SignatureOf(collective, dtype, plugin.OpSum)
-			if pl.cache.lookup(key) != nil {
-				continue
-			}
-			p, err := pl.buildAlone(ctx, key, failed)
-			switch {
-			case err == nil:
-				pl.cache.store(key, p)
-				made = append(made, key)
-			case !pl.exchangesBytes(collective):
-				return made, err
-			case failed == nil: // the other ranks learn of it in the next round
-				failed = err
+// unprepared returns the signatures of some collectives that have no plans yet.
+func (pl *Planner) unprepared(collectives []plugin.Collective) []call.Signature {
+	return slices.DeleteFunc(aloneSignatures(collectives),
+		func(key call.Signature) bool { return pl.cache.lookup(key) != nil })
+}
+
+// prepareAlone returns the signatures that it has prepared, also on error, unless something has failed before. It is
+// collective where endpoints exchange bytes.
+func (pl *Planner) prepareAlone(ctx context.Context, collectives []plugin.Collective, failed error) (
+	made []call.Signature, err error) {
+	keys := pl.unprepared(collectives)
+	plans := make([]wanted, len(keys))
+	for i, key := range keys {
+		if failed == nil {
+			plans[i].key = key
+			if plans[i].p, failed = pl.choose(ctx, key); failed == nil {
+				plans[i].list = plans[i].p.choice.Chosen()
 			}
 		}
+	}
+	if slices.ContainsFunc(keys, func(key call.Signature) bool { return pl.exchangesBytes(key.Collective) }) {
+		failed = pl.exchangeForPlans(ctx, plans, failed)
+	}
+	for _, w := range plans {
+		if failed == nil {
+			failed = pl.loadAll(ctx, w.key, w.p, w.list)
+		}
+		if failed != nil {
+			break
+		}
+		pl.cache.store(w.key, w.p)
+		made = append(made, w.key)
 	}
 	return made, failed
 }

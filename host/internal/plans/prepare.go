@@ -37,31 +37,6 @@ func (pl *Planner) missing(p *prepared, size int64) []int {
 	return list
 }
 
-// exchangeFor reports whether preparing some of the plans needs an exchange of bytes.
-func (pl *Planner) exchangeFor(p *prepared, list []int) bool {
-	return slices.ContainsFunc(list, func(i int) bool {
-		return pl.Transports[p.choice.Candidates()[i].Endpoint].exchanges()
-	})
-}
-
-// buildAlone prepares the plans of all sizes. The ranks that exchange bytes with this one learn the error before;
-// without endpoints that exchange any it is local.
-func (pl *Planner) buildAlone(ctx context.Context, key call.Signature, before error) (p *prepared, err error) {
-	var list []int
-	if err = before; err == nil {
-		if p, err = pl.choose(ctx, key); err == nil {
-			list = p.choice.Chosen()
-		}
-	}
-	if pl.exchangesBytes(key.Collective) {
-		err = pl.exchangeForPlans(ctx, key, p, list, err)
-	}
-	if err == nil {
-		err = pl.loadAll(ctx, key, p, list)
-	}
-	return p, err
-}
-
 // loadAll loads some of a signature's plans, or none.
 func (pl *Planner) loadAll(ctx context.Context, key call.Signature, p *prepared, list []int) error {
 	ctx, cancel := TransportTime(ctx)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/shunt-ccl/shunt/host/internal/round"
 	"github.com/shunt-ccl/shunt/host/topology"
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -58,7 +59,8 @@ type Found struct {
 	Topology *topology.Topology
 	Costs    string // digest of rank 0's costs
 	Unlike   []int  // ranks that have other costs than rank 0
-	PeerRead bool   // what PeerRead finds
+	PeerRead bool   // every rank can read every other rank's memory, once Readers was heard
+	Readers  round.Part
 
 	introductions []Introduction
 	word          probe // for PeerRead

@@ -2,7 +2,6 @@ package survey
 
 import (
 	"bytes"
-	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"fmt"
@@ -11,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/shunt-ccl/shunt/host/internal/round"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -58,18 +58,11 @@ func look(pid int, address, value uint64) error {
 // Replies to the question whether a rank can read every other rank's memory.
 var canRead, cannotRead = []byte{1}, []byte{0}
 
-// PeerRead finds out whether every rank can read every other rank's memory. All ranks return the same.
-func (s *Survey) PeerRead(ctx context.Context, found *Found) (bool, error) {
-	defer runtime.KeepAlive(found.word.word) // until all ranks have read it
-	if s.World == 1 || len(found.Topology.Hosts()) > 1 {
-		return false, nil
-	}
-	for rank, i := range found.introductions {
-		if i.Probe == 0 {
-			s.Logger.Debug("ranks do not read each other's memory", "communicator", s.Label, "reason",
-				fmt.Sprintf("SHUNT_PEER_READ is off on rank %d", rank))
-			return false, nil
-		}
+// PeerRead returns the part in which the ranks find out whether every rank can read every other rank's memory, which
+// found says when it was heard.
+func (s *Survey) PeerRead(found *Found) round.Part {
+	if !s.looks(found) {
+		return round.Part{Hear: func([][]byte) error { return nil }}
 	}
 	mine := canRead
 	for rank, i := range found.introductions {
@@ -80,19 +73,34 @@ func (s *Survey) PeerRead(ctx context.Context, found *Found) (bool, error) {
 			break
 		}
 	}
-	answers, err := s.Group.AllGather(ctx, "read each other's memory ("+s.Label+")", mine)
-	if err != nil {
-		return false, s.WrapError(s.Call, err)
-	}
-	for rank, a := range answers {
-		if len(a) != 1 || a[0] > 1 {
-			return false, plugin.Errorf(plugin.Protocol, "init: rank %d returned %d bytes to the question whether it can read its peers' memory", rank, len(a))
+	return round.Part{Mine: mine, Hear: func(answers [][]byte) error {
+		defer runtime.KeepAlive(found.word.word) // until everybody has looked
+		for rank, a := range answers {
+			if len(a) != 1 || a[0] > 1 {
+				return plugin.Errorf(plugin.Protocol, "init: rank %d returned %d bytes to the question whether it can read its peers' memory", rank, len(a))
+			}
+			if !bytes.Equal(a, canRead) {
+				s.Logger.Debug("ranks do not read each other's memory", "communicator", s.Label, "reason",
+					fmt.Sprintf("rank %d cannot", rank))
+				return nil
+			}
 		}
-		if !bytes.Equal(a, canRead) {
+		found.PeerRead = true
+		return nil
+	}}
+}
+
+// looks reports whether ranks may read each other's memory at all. All ranks return the same.
+func (s *Survey) looks(found *Found) bool {
+	if s.World == 1 || len(found.Topology.Hosts()) > 1 {
+		return false
+	}
+	for rank, i := range found.introductions {
+		if i.Probe == 0 {
 			s.Logger.Debug("ranks do not read each other's memory", "communicator", s.Label, "reason",
-				fmt.Sprintf("rank %d cannot", rank))
-			return false, nil
+				fmt.Sprintf("SHUNT_PEER_READ is off on rank %d", rank))
+			return false
 		}
 	}
-	return true, nil
+	return true
 }

@@ -100,15 +100,14 @@ func TestPeerReadNeedsAllRanks(t *testing.T) {
 				}
 				return copy((*[8]byte)(unsafe.Pointer(here[0].Base))[:], word.word[:]), nil
 			}
-			s.Group = answers{0, test.theirs}
-			reads, err := s.PeerRead(t.Context(), found)
-			require.NoError(t, err, name)
-			require.Equal(t, test.want, reads, name)
+			found.PeerRead = false
+			part := s.PeerRead(found)
+			require.NoError(t, part.Hear([][]byte{part.Mine, test.theirs}), name)
+			require.Equal(t, test.want, found.PeerRead, name)
 		}()
 	}
-	s.Group = answers{0, []byte("yes")}
-	_, err := s.PeerRead(t.Context(), found)
-	require.ErrorIs(t, err, plugin.Protocol)
+	part := s.PeerRead(found)
+	require.ErrorIs(t, part.Hear([][]byte{part.Mine, []byte("yes")}), plugin.Protocol)
 }
 
 // twoGPUs returns a driver with two GPUs, and the places of ranks that have one each.

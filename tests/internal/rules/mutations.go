@@ -121,17 +121,17 @@ var Mutations = []Mutation{
 	},
 	{
 		Rule: 9, Why: "a rank withdraws its handles once it has everybody else's",
-		File: "host/memory/share.go",
-		Old:  `	all, err := s.fetchAll(ctx, tag, announced, mine)`,
-		New: `	all, err := s.fetchAll(ctx, tag, announced, mine)
-	s.withdraw(tag)`,
+		File: "host/memory/mapall.go",
+		Old:  `	world := x.share.group.World()`,
+		New: `	world := x.share.group.World()
+	defer x.share.withdraw(x.tag)`,
 		Guard: Test{inMemory, "TestRule09BatchedHandleExchange"},
 	},
 	{
 		Rule: 10, Why: "a rank that cannot open its endpoint keeps that to itself",
 		File:  "host/init.go",
-		Old:   `	if err := c.group.Agree(ctx, "open their transports ("+label+")", err); err != nil {`,
-		New:   `	if err != nil {`,
+		Old:   `round.Agreement(c.Rank(), err),`,
+		New:   `round.Agreement(c.Rank(), nil),`,
 		Guard: Test{inRules, "TestRule10LocalFailureIsEverybodys"},
 	},
 	{

@@ -1,0 +1,102 @@
+// Package round lets ranks tell each other several things in one exchange, which costs one way to the store of the
+// rendezvous and back.
+package round
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/shunt-ccl/shunt/host/bootstrap/wire"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// Part is one of the things that ranks tell each other.
+type Part struct {
+	Mine []byte // what this rank says
+	// Hear gets what every rank has said, by rank. Its error is alike on all ranks, as it looks at nothing else.
+	Hear func(all [][]byte) error
+}
+
+// Group lets ranks exchange bytes.
+type Group interface {
+	AllGather(ctx context.Context, tag string, payload []byte) ([][]byte, error)
+}
+
+// Exchange gathers the parts of all ranks. Every rank calls it with the same tag and the same parts, whatever it has to
+// say. They are heard in order, up to the first error.
+func Exchange(ctx context.Context, group Group, tag string, parts ...Part) error {
+	var w wire.Writer
+	for _, p := range parts {
+		w.Bytes(p.Mine)
+	}
+	all, err := group.AllGather(ctx, tag, w.B)
+	if err != nil {
+		return err
+	}
+	said := make([][][]byte, len(parts)) // by part and rank
+	for rank, b := range all {
+		r := wire.NewReader(b)
+		for i := range parts {
+			said[i] = append(said[i], r.Bytes(len(b)))
+		}
+		if err := r.End(); err != nil {
+			return &plugin.Error{Code: plugin.Protocol, Rank: rank, Cause: err,
+				Message: fmt.Sprintf("rank %d sent malformed parts of an exchange: %v", rank, err)}
+		}
+	}
+	for i, p := range parts {
+		if err := p.Hear(said[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Agreement is the part of a rank that brings an error or nil. It is heard with the error of the lowest rank that has
+// one, which is named in front of its message.
+func Agreement(rank int, mine error) Part {
+	return Part{Mine: Say(rank, mine), Hear: func(all [][]byte) error {
+		for _, said := range all {
+			if err := Heard(said, rank, mine); err != nil {
+				return err
+			}
+		}
+		return nil
+	}}
+}
+
+// Say encodes what a rank brings to an agreement; nothing for nil.
+func Say(rank int, mine error) []byte {
+	if mine == nil {
+		return nil
+	}
+	name := fmt.Sprintf("rank %d", rank)
+	message := mine.Error()
+	if rest, ok := strings.CutPrefix(message, name); !ok || (rest != "" && rest[0] >= '0' && rest[0] <= '9') {
+		message = name + ": " + message
+	}
+	var w wire.Writer
+	w.Error(&plugin.Error{Code: plugin.CodeOf(mine), Rank: rank, Message: message})
+	return w.B
+}
+
+// Heard returns the error that some rank has said. On the rank where it began, whose own is mine, errors.Is and
+// errors.As see mine.
+func Heard(said []byte, rank int, mine error) error {
+	if len(said) == 0 {
+		return nil
+	}
+	r := wire.NewReader(said)
+	agreed := r.Error()
+	if err := r.End(); err != nil {
+		return err
+	}
+	if agreed == nil {
+		return plugin.Errorf(plugin.Protocol, "an agreement on rank %d: the reply is empty", rank)
+	}
+	if agreed.Rank == rank {
+		agreed.Cause = mine
+	}
+	return agreed
+}
