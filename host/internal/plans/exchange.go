@@ -164,7 +164,8 @@ type wanted struct {
 }
 
 // exchangeForPlans runs the round that precedes the preparation of plans. It fails on all ranks alike where one has
-// failed before, cannot publish, or chooses other algorithms; that a rank cannot connect is agreed on with what follows.
+// failed before, cannot publish, or chooses other algorithms; that a rank cannot connect is agreed on with what
+// follows.
 func (pl *Planner) exchangeForPlans(ctx context.Context, plans []wanted, failed error) error {
 	var items []exchangeItem
 	mine := publication{}
