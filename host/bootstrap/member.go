@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/shunt-ccl/shunt/internal/failpoint"
@@ -115,7 +116,11 @@ func (m *member) writer() {
 		for _, fr := range queue {
 			m.waitFor(fr)
 			if err := m.conn.write(fr); err != nil {
-				m.conn.Close() // the reader reports the loss
+				// The reader reports the loss. Where the rank has closed its end, what it said before, as a goodbye, may
+				// still be to read, and its end comes behind that.
+				if !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
+					m.conn.Close()
+				}
 				<-m.read
 				return
 			}
