@@ -38,9 +38,10 @@ type member struct {
 	gone   bool          // the connection has ended or is ending
 	// suspicion is the reason why the rank counts as lost, until the store has decided that the others continue without it
 	suspicion *plugin.Error
-	round     uint64 // the latest that the rank has replied to
-	held      int    // bytes of its data in collectives that are not complete
-	again     int    // bytes that it has said again
+	round     uint64    // the latest that the rank has replied to
+	held      int       // bytes of its data in collectives that are not complete
+	again     int       // bytes that it has said again
+	heard     time.Time // when it said something last
 	groups    map[uint32]*storeGroup
 
 	mu       sync.Mutex // guards the queue
@@ -55,7 +56,7 @@ type member struct {
 func newMember(st *store, f *frameConn, hello *message, inProcess bool) *member {
 	return &member{
 		store: st, heartbeat: hello.Heartbeat, silence: hello.Silence, who: hello.Member, process: hello.Process, conn: f,
-		inProcess: inProcess, groups: map[uint32]*storeGroup{},
+		inProcess: inProcess, groups: map[uint32]*storeGroup{}, heard: time.Now(),
 		wake: make(chan struct{}, 1), read: make(chan struct{}),
 	}
 }
@@ -363,6 +364,7 @@ func (st *store) retire(m *member) {
 func (st *store) handle(m *member, msg *message) error {
 	st.mu.Lock()
 	defer st.mu.Unlock()
+	m.heard = time.Now()
 	if m.gone {
 		return errParted
 	}

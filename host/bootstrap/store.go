@@ -355,27 +355,48 @@ func (st *store) present() (here, elsewhere int) {
 	return here, elsewhere
 }
 
-// linger waits, at most until the timer fires, for the ranks of other
-// processes to leave.
+// awaySilent is the number of heartbeats for which a rank may be silent before nobody lingers for it.
+const awaySilent = 3
+
+// linger waits, for limit at most, for the ranks of other processes to leave. It does not wait for those that are out of
+// reach: they have been silent for some heartbeats, also while this process could run, and find the store's goodbye when
+// they are back.
 func (st *store) linger(limit time.Duration) {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
-	for {
+	st.mu.Lock()
+	ticker := time.NewTicker(max(st.heartbeat, time.Millisecond))
+	st.mu.Unlock()
+	defer ticker.Stop()
+	for ticks := 0; ; {
 		st.mu.Lock()
 		changed := st.changed
 		_, elsewhere := st.present()
 		absent := st.phase == failed && st.arrived < st.world
-		over := st.phase == stopped || (elsewhere == 0 && !absent)
+		away := ticks > 1 && elsewhere == st.silent(awaySilent*st.heartbeat)
+		over := st.phase == stopped || ((elsewhere == 0 || away) && !absent)
 		st.mu.Unlock()
 		if over {
 			return
 		}
 		select {
 		case <-changed:
+		case <-ticker.C:
+			ticks++
 		case <-timer.C:
 			return
 		}
 	}
+}
+
+// silent counts the connected ranks of other processes that have not been heard for so long. The caller holds mu.
+func (st *store) silent(d time.Duration) (n int) {
+	for _, m := range st.members {
+		if m != nil && !m.gone && !m.inProcess && time.Since(m.heard) > d {
+			n++
+		}
+	}
+	return n
 }
 
 // connect joins a rank of this process over a pipe; nil if the store has ended.
