@@ -144,8 +144,8 @@ func (p *Publication) hear(answers [][]byte) error {
 	return nil
 }
 
-// Connect hands each endpoint what all ranks have published. It returns the errors of those that cannot be connected, by
-// transport.
+// Connect hands each endpoint what all ranks have published. It returns the errors of those that cannot be connected,
+// by transport.
 func (p *Publication) Connect(ctx context.Context) map[string]error {
 	failed := map[string]error{}
 	for i, item := range p.items {
