@@ -127,8 +127,8 @@ func (s *Session) fate(rank int) *plugin.Error {
 	return s.reasons[rank]
 }
 
-// Exchanges returns the number of collectives that this rank has begun, in all groups. Each costs it one way to the store
-// and back.
+// Exchanges returns the number of collectives that this rank has begun, in all groups. Each costs it one way to the
+// store and back.
 func (s *Session) Exchanges() uint64 { return s.exchanges.Load() }
 
 // Timeout returns the deadline of collectives whose context has none.

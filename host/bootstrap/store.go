@@ -358,9 +358,9 @@ func (st *store) present() (here, elsewhere int) {
 // awaySilent is the number of heartbeats for which a rank may be silent before nobody lingers for it.
 const awaySilent = 3
 
-// linger waits, for limit at most, for the ranks of other processes to leave. It does not wait for those that are out of
-// reach: they have been silent for some heartbeats, also while this process could run, and find the store's goodbye when
-// they are back.
+// linger waits, for limit at most, for the ranks of other processes to leave. It does not wait for those that are out
+// of reach: they have been silent for some heartbeats, also while this process could run, and find the store's goodbye
+// when they are back.
 func (st *store) linger(limit time.Duration) {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()

@@ -28,10 +28,11 @@ func (s *Set) Meet() round.Part {
 
 // Connect closes the endpoints that the ranks have agreed to do without, exchanges control pages and the other
 // endpoints' regions, maps them, and finds out whether GPUs reach each other's memory. It is collective. id is the
-// communicator's number, failed an earlier error of this rank. In the part leaveOut of the same round the ranks may agree
-// to do without more endpoints. agree is how they agree on what fails later: it is called once, with this rank's error,
-// unless all know one already.
-func (s *Set) Connect(ctx context.Context, id uint64, failed error, leaveOut round.Part, agree func(error) error) error {
+// communicator's number, failed an earlier error of this rank. In the part leaveOut of the same round the ranks may
+// agree to do without more endpoints. agree is how they agree on what fails later: it is called once, with this rank's
+// error, unless all know one already.
+func (s *Set) Connect(ctx context.Context, id uint64, failed error, leaveOut round.Part,
+	agree func(error) error) error {
 	failed = errors.Join(failed, s.closeAbsent())
 	if len(s.List) == 0 {
 		return errors.Join(s.noneServes(), failed)

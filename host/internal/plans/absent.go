@@ -22,8 +22,8 @@ type absence struct {
 }
 
 // LeaveOut returns the part in which the ranks agree which transports the communicator does without: those that some
-// rank says it cannot use. mine is what this rank says, by name. Only Unsupported leaves a transport out, and only if no
-// rank's user has named the transports; anything else is every rank's error.
+// rank says it cannot use. mine is what this rank says, by name. Only Unsupported leaves a transport out, and only if
+// no rank's user has named the transports; anything else is every rank's error.
 func (pl *Planner) LeaveOut(mine map[string]error, optional bool) round.Part {
 	say := absences{optional, map[string]absence{}}
 	for name, err := range mine {

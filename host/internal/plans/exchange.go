@@ -96,8 +96,8 @@ type Publication struct {
 	all   [][][]byte // by rank and item
 }
 
-// Publish has this rank's endpoints publish, and returns the part in which the ranks hear what all have published. It is
-// heard after the part in which they leave transports out.
+// Publish has this rank's endpoints publish, and returns the part in which the ranks hear what all have published. It
+// is heard after the part in which they leave transports out.
 func (pl *Planner) Publish(ctx context.Context) (*Publication, round.Part) {
 	mine, items := publication{}, pl.endpointItems()
 	for _, item := range items {
