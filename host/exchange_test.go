@@ -5,6 +5,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -31,6 +33,7 @@ type manner struct {
 	connect func(rank int, x plugin.Exchange) error
 	prepare func(e plugin.Endpoint, req plugin.Request) (*plugin.Plan, error) // broadcasts only
 	close   func(rank int)
+	regions func(rank int, own []plugin.Region) []plugin.Region
 }
 
 type given struct {
@@ -88,6 +91,13 @@ func (e *exchangingEndpoint) Connect(_ context.Context, x plugin.Exchange, all [
 		return e.of.connect(e.rank, x)
 	}
 	return nil
+}
+
+func (e *exchangingEndpoint) Regions() []plugin.Region {
+	if e.of.regions != nil {
+		return e.of.regions(e.rank, e.Endpoint.Regions())
+	}
+	return e.Endpoint.Regions()
 }
 
 func (e *exchangingEndpoint) Close() error {
@@ -213,9 +223,27 @@ func TestAnExchangeThatFailsOnOneRankFailsOnAll(t *testing.T) {
 					require.ErrorContains(t, err, fail.want, "rank %d", rank)
 					require.ErrorContains(t, err, "rank 1", "rank %d", rank)
 					require.ErrorContains(t, err, "transport exchanging", "rank %d", rank)
+					require.NotContains(t, strings.ReplaceAll(err.Error(), "on rank 0: ", ""), "rank 0", "rank %d", rank)
+					var reason *plugin.Error
+					require.ErrorAs(t, err, &reason)
+					require.Equal(t, 1, reason.Rank, "rank %d: %v", rank, err)
 				}
 			})
 		}
+	}
+}
+
+// A rank that cannot map memory is named alone where endpoints exchange bytes after that, too.
+func TestARankThatCannotMapIsNamedBeforeAnExchange(t *testing.T) {
+	for rank, err := range exchanged(t, manner{regions: func(rank int, own []plugin.Region) []plugin.Region {
+		if rank != 1 {
+			return own
+		}
+		return append(slices.Clip(own), plugin.Region{ID: uint32(len(own)), Role: plugin.RegionRoleLocal, Bytes: 1,
+			Handle: plugin.Handle{Kind: plugin.HandleKindCudaVmm, Bytes: 1, FD: -1}})
+	}}, broadcastTwice) {
+		require.EqualError(t, err, fmt.Sprintf("init on rank %d: rank 1: mapping region 2 of role local: transport exchanging: "+
+			"a handle of kind cuda_vmm cannot be mapped as host memory", rank))
 	}
 }
 

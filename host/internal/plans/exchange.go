@@ -163,10 +163,10 @@ type wanted struct {
 	list []int
 }
 
-// exchangeForPlans runs the round that precedes the preparation of plans. It fails on all ranks alike where one has
-// failed before, cannot publish, or chooses other algorithms; that a rank cannot connect is agreed on with what
-// follows.
-func (pl *Planner) exchangeForPlans(ctx context.Context, plans []wanted, failed error) error {
+// exchangeForPlans runs the round that precedes the preparation of plans. It fails on all ranks alike, which agreed
+// says, where one has failed before, cannot publish, or chooses other algorithms; that a rank cannot connect is agreed
+// on with what follows.
+func (pl *Planner) exchangeForPlans(ctx context.Context, plans []wanted, failed error) (agreed bool, err error) {
 	var items []exchangeItem
 	mine := publication{}
 	if failed == nil {
@@ -181,26 +181,26 @@ func (pl *Planner) exchangeForPlans(ctx context.Context, plans []wanted, failed 
 	answers, err := pl.Group.AllGather(ctx,
 		fmt.Sprintf("exchange what their transports publish (%s %d)", pl.Label, pl.exchanges), encode(mine))
 	if err != nil {
-		return err
+		return false, err
 	}
 	ranks, err := decodePublications(answers)
 	if err != nil {
-		return err
+		return true, err
 	}
 	choices := make([][]choice, len(ranks))
 	for rank := range ranks {
 		choices[rank] = ranks[rank].Choices
 	}
 	if err := compareChoices(choices); err != nil {
-		return err
+		return true, err
 	}
 	all := make([][][]byte, len(ranks))
 	for rank := range ranks {
 		if all[rank], err = ranks[rank].Published.get(rank, len(items)); err != nil {
-			return err
+			return false, err
 		}
 	}
-	return connectAll(ctx, items, all)
+	return false, connectAll(ctx, items, all)
 }
 
 // planItems names the exchanges that some of a signature's plans need.

@@ -123,7 +123,10 @@ var aloneTypes = []plugin.DType{plugin.Uint8, plugin.Float16, plugin.Float32, pl
 // It is collective. What it has prepared goes again if a rank could not: ranks that kept different plans would exchange
 // different bytes the next time.
 func (pl *Planner) PrepareAlone(ctx context.Context, tag string, failed error, collectives ...plugin.Collective) error {
-	made, err := pl.prepareAlone(ctx, collectives, failed)
+	made, agreed, err := pl.prepareAlone(ctx, collectives, failed)
+	if agreed {
+		return err
+	}
 	err = round.Exchange(ctx, pl.Group, tag, round.Agreement(pl.Rank, err), pl.sameChoices(aloneSignatures(collectives)))
 	if err != nil {
 		for _, key := range made {
@@ -151,7 +154,7 @@ func (pl *Planner) PrepareHere(ctx context.Context, collectives ...plugin.Collec
 				"the plans of %s need an exchange of bytes between all ranks, which new_window makes", key.Collective)
 		}
 	}
-	_, err := pl.prepareAlone(ctx, collectives, nil)
+	_, _, err := pl.prepareAlone(ctx, collectives, nil)
 	return err
 }
 
@@ -162,9 +165,10 @@ func (pl *Planner) unprepared(collectives []plugin.Collective) []call.Signature 
 }
 
 // prepareAlone returns the signatures that it has prepared, also on error, unless something has failed before. It is
-// collective where endpoints exchange bytes.
+// collective where endpoints exchange bytes; agreed says that all ranks return the same error, and have prepared
+// nothing.
 func (pl *Planner) prepareAlone(ctx context.Context, collectives []plugin.Collective, failed error) (
-	made []call.Signature, err error) {
+	made []call.Signature, agreed bool, err error) {
 	keys := pl.unprepared(collectives)
 	plans := make([]wanted, len(keys))
 	for i, key := range keys {
@@ -176,7 +180,9 @@ func (pl *Planner) prepareAlone(ctx context.Context, collectives []plugin.Collec
 		}
 	}
 	if slices.ContainsFunc(keys, func(key call.Signature) bool { return pl.exchangesBytes(key.Collective) }) {
-		failed = pl.exchangeForPlans(ctx, plans, failed)
+		if agreed, failed = pl.exchangeForPlans(ctx, plans, failed); agreed {
+			return nil, true, failed
+		}
 	}
 	for _, w := range plans {
 		if failed == nil {
@@ -188,7 +194,7 @@ func (pl *Planner) prepareAlone(ctx context.Context, collectives []plugin.Collec
 		pl.cache.store(w.key, w.p)
 		made = append(made, w.key)
 	}
-	return made, failed
+	return made, false, failed
 }
 
 // Explain says what a call of a signature and size would use. It is local and prepares nothing.

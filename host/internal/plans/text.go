@@ -76,7 +76,7 @@ func (pl *Planner) text(ctx context.Context, key call.Signature, bytes int64) (s
 		}
 	}
 	if slices.ContainsFunc(pl.Transports, (*Transport).exchanges) { // whatever a rank asks for
-		err = pl.exchangeForPlans(ctx, []wanted{{key, p, list}}, err)
+		_, err = pl.exchangeForPlans(ctx, []wanted{{key, p, list}}, err)
 	}
 	if err != nil {
 		return "", err
