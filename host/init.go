@@ -87,7 +87,7 @@ func newCommunicator(ctx context.Context, j *job.Job, what, label string, ranks 
 		absent, err = c.endpoints.Open(ctx, c.member.Loaded, plugin.OpenConfig{Communicator: found.ID, Rank: c.Rank(),
 			World: c.World(), Memory: j.Memory, Device: j.Device, MaxSMs: found.MaxSMs}, j.Options.Transport)
 	}
-	published, publication := c.plans.Publish(ctx)
+	published, publication := c.plans.Publish(ctx, err)
 	if err := round.Exchange(ctx, c.group, "open their transports ("+label+")", round.Agreement(c.Rank(), err),
 		found.Readers, c.plans.LeaveOut(absent, c.endpoints.Optional), publication, c.endpoints.Meet()); err != nil {
 		return nil, c.observer.WrapError(what, err)

@@ -60,6 +60,7 @@ type publication struct {
 	Choices   []choice // of plans, if the round is for them
 	Names     []string // of the transports, if the round is for endpoints
 	Published published
+	Unable    map[string]failure // to publish, by transport, if the round is for endpoints
 	failure
 }
 
@@ -74,6 +75,11 @@ func (f *failure) fail(err error) {
 	if err != nil {
 		f.Code, f.Message = plugin.CodeOf(err), err.Error()
 	}
+}
+
+// of returns the failure as a rank's error.
+func (f failure) of(rank int) *plugin.Error {
+	return &plugin.Error{Code: f.Code, Rank: rank, Message: fmt.Sprintf("rank %d: %s", rank, f.Message)}
 }
 
 // exchanges reports whether a transport's endpoints exchange bytes.
@@ -97,15 +103,20 @@ type Publication struct {
 }
 
 // Publish has this rank's endpoints publish, and returns the part in which the ranks hear what all have published. It
-// is heard after the part in which they leave transports out.
-func (pl *Planner) Publish(ctx context.Context) (*Publication, round.Part) {
-	mine, items := publication{}, pl.endpointItems()
-	for _, item := range items {
-		mine.Names = append(mine.Names, item.transport.Name)
+// is heard after the part in which they leave transports out, and what those cannot publish is no error. failed is an
+// earlier error of this rank, which all hear before: it publishes nothing then.
+func (pl *Planner) Publish(ctx context.Context, failed error) (*Publication, round.Part) {
+	mine := publication{Unable: map[string]failure{}}
+	if failed == nil {
+		for _, item := range pl.endpointItems() {
+			b, err := item.publish(ctx)
+			if err != nil {
+				mine.Unable[item.transport.Name] = failure{plugin.CodeOf(err), err.Error()}
+			}
+			mine.Names = append(mine.Names, item.transport.Name)
+			mine.Published.add(b)
+		}
 	}
-	var err error
-	mine.Published, err = publish(ctx, items)
-	mine.fail(err)
 	p := &Publication{pl: pl}
 	return p, round.Part{Mine: encode(mine), Hear: p.hear}
 }
@@ -133,6 +144,9 @@ func (p *Publication) hear(answers [][]byte) error {
 			return err
 		}
 		for _, item := range p.items {
+			if unable := ranks[rank].Unable[item.transport.Name]; unable.Code != plugin.OK {
+				return unable.of(rank)
+			}
 			i := slices.Index(ranks[rank].Names, item.transport.Name)
 			if i < 0 {
 				return &plugin.Error{Code: plugin.Protocol, Rank: rank,
@@ -246,7 +260,7 @@ func decodePublications(answers [][]byte) ([]publication, error) {
 	}
 	for rank, p := range ranks {
 		if p.Code != plugin.OK {
-			return nil, &plugin.Error{Code: p.Code, Rank: rank, Message: fmt.Sprintf("rank %d: %s", rank, p.Message)}
+			return nil, p.of(rank)
 		}
 	}
 	return ranks, nil

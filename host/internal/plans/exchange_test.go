@@ -1,0 +1,92 @@
+package plans
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/shunt-ccl/shunt/host/internal/diagnosis"
+	"github.com/shunt-ccl/shunt/host/internal/round"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// exchanging is an endpoint that publishes its text, or fails.
+type exchanging struct {
+	plugin.Endpoint
+	text    string
+	failure error
+	asked   int
+}
+
+func (e *exchanging) Publish(context.Context, plugin.Exchange) ([]byte, error) {
+	e.asked++
+	return []byte(e.text), e.failure
+}
+
+func (e *exchanging) Connect(context.Context, plugin.Exchange, [][]byte) error { return nil }
+
+// planning returns a rank's planner with transports that exchange bytes.
+func planning(rank int, names []string, endpoints ...*exchanging) *Planner {
+	pl := &Planner{Observer: &diagnosis.Observer{Rank: rank, World: 2, Logger: slog.New(slog.DiscardHandler)},
+		Absent: map[string]string{}}
+	for i, e := range endpoints {
+		pl.Transports = append(pl.Transports, &Transport{Name: names[i], Features: plugin.FeatureExchange, Endpoint: e})
+	}
+	return pl
+}
+
+// heard has both ranks hear both parts of both, and returns their errors.
+func heard(parts [2][2]round.Part) (errs [2]error) {
+	for rank := range parts {
+		for i, p := range parts[rank] {
+			if errs[rank] == nil {
+				errs[rank] = p.Hear([][]byte{parts[0][i].Mine, parts[1][i].Mine})
+			}
+		}
+	}
+	return errs
+}
+
+// What an endpoint cannot publish fails no communicator that does without its transport, as another rank cannot use
+// it. The error of one that stays is that of all ranks.
+func TestPublishingForATransportThatIsLeftOut(t *testing.T) {
+	for _, fails := range []string{"out", "in", ""} {
+		var parts [2][2]round.Part
+		var published [2]*Publication
+		for rank := range parts {
+			names := []string{"out", "in"}
+			endpoints := []*exchanging{{text: "of out"}, {text: "of in"}}
+			absent := map[string]error{}
+			if rank == 1 {
+				names, endpoints = names[1:], endpoints[1:]
+				absent["out"] = plugin.Errorf(plugin.Unsupported, "no such device")
+			}
+			for i, e := range endpoints {
+				if rank == 0 && names[i] == fails {
+					e.failure = plugin.Errorf(plugin.System, "no id is left")
+				}
+			}
+			pl := planning(rank, names, endpoints...)
+			parts[rank][0] = pl.LeaveOut(absent, true)
+			published[rank], parts[rank][1] = pl.Publish(t.Context(), nil)
+		}
+		for rank, err := range heard(parts) {
+			if fails == "in" {
+				require.EqualError(t, err, "rank 0: publishing transport in: no id is left", "rank %d", rank)
+				continue
+			}
+			require.NoError(t, err, "rank %d", rank)
+			require.Empty(t, published[rank].Connect(t.Context()))
+			require.Equal(t, [][][]byte{{[]byte("of in")}, {[]byte("of in")}}, published[rank].all)
+		}
+	}
+}
+
+// A rank that has failed already asks no endpoint: the others wait for it.
+func TestARankThatHasFailedPublishesNothing(t *testing.T) {
+	e := &exchanging{}
+	planning(0, []string{"in"}, e).Publish(t.Context(), plugin.Errorf(plugin.System, "another does not open"))
+	require.Zero(t, e.asked)
+}
