@@ -80,7 +80,7 @@ func go_request_notify(number C.uint64_t, eventfd C.int32_t) (result C.int32_t) 
 	if err != nil {
 		return status(nil, err)
 	}
-	own, err := unix.FcntlInt(uintptr(eventfd), unix.F_DUPFD_CLOEXEC, 0)
+	own, err := unix.FcntlInt(uintptr(eventfd), unix.F_DUPFD_CLOEXEC, 3) // no standard stream
 	if err != nil {
 		code := plugin.OutOfMemory
 		if errors.Is(err, unix.EBADF) {

@@ -5,6 +5,7 @@
  */
 #include "check.h"
 
+#include <fcntl.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -248,6 +249,36 @@ static void started(int64_t n) {
   free(in);
 }
 
+/* A notice that is yet to come holds no number of a standard stream that the program has closed. */
+static void noticed(void) {
+  shunt_comm twin; /* tells the other ranks that rank 0 has looked */
+  OK(shunt_split(comm, 0, rank, &twin));
+  if (rank > 0) OK(shunt_barrier(twin, NULL));
+  float one = 1, total = 0;
+  shunt_operation operation = SHUNT_OPERATION_INIT;
+  operation.collective = SHUNT_COLL_ALL_REDUCE;
+  operation.dtype = SHUNT_DTYPE_FLOAT32;
+  operation.op = SHUNT_OP_SUM;
+  operation.send = &one;
+  operation.recv = &total;
+  operation.count = 1;
+  shunt_request request;
+  OK(shunt_start(comm, &operation, &request));
+  if (rank == 0) {
+    int input = dup(0), notice = eventfd(0, EFD_CLOEXEC);
+    uint64_t ended = 0;
+    CHECK(input > 2 && notice > 2 && close(0) == 0);
+    OK(shunt_request_notify(request, notice));
+    CHECK(fcntl(0, F_GETFD) == -1);
+    CHECK(dup2(input, 0) == 0 && close(input) == 0);
+    OK(shunt_barrier(twin, NULL));
+    CHECK(read(notice, &ended, sizeof ended) == sizeof ended && ended == 1 && close(notice) == 0);
+  }
+  OK(shunt_request_wait(request));
+  CHECK(total == (float)world);
+  OK(shunt_close(twin));
+}
+
 static void sub_groups(void) {
   shunt_comm half, none;
   int32_t r, w;
@@ -327,6 +358,7 @@ int main(void) {
     started(sizes[k]);
   }
   varying();
+  noticed();
   sub_groups();
   one_sided();
   exchanged();
