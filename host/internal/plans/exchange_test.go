@@ -4,11 +4,16 @@ import (
 	"context"
 	"log/slog"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/shunt-ccl/shunt/host/internal/call"
 	"github.com/shunt-ccl/shunt/host/internal/diagnosis"
 	"github.com/shunt-ccl/shunt/host/internal/round"
+	"github.com/shunt-ccl/shunt/host/selector"
+	"github.com/shunt-ccl/shunt/host/topology"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -18,6 +23,7 @@ type exchanging struct {
 	text    string
 	failure error
 	asked   int
+	connect func(context.Context) error
 }
 
 func (e *exchanging) Publish(context.Context, plugin.Exchange) ([]byte, error) {
@@ -25,7 +31,12 @@ func (e *exchanging) Publish(context.Context, plugin.Exchange) ([]byte, error) {
 	return []byte(e.text), e.failure
 }
 
-func (e *exchanging) Connect(context.Context, plugin.Exchange, [][]byte) error { return nil }
+func (e *exchanging) Connect(ctx context.Context, _ plugin.Exchange, _ [][]byte) error {
+	if e.connect != nil {
+		return e.connect(ctx)
+	}
+	return nil
+}
 
 // planning returns a rank's planner with transports that exchange bytes.
 func planning(rank int, names []string, endpoints ...*exchanging) *Planner {
@@ -89,4 +100,36 @@ func TestARankThatHasFailedPublishesNothing(t *testing.T) {
 	e := &exchanging{}
 	planning(0, []string{"in"}, e).Publish(t.Context(), plugin.Errorf(plugin.System, "another does not open"))
 	require.Zero(t, e.asked)
+}
+
+// meeting is a group of one rank whose exchanges end when a late rank comes.
+type meeting struct{ late time.Duration }
+
+func (m meeting) Agree(context.Context, string, error) error { return nil }
+
+func (m meeting) AllGather(_ context.Context, _ string, payload []byte) ([][]byte, error) {
+	time.Sleep(m.late)
+	return [][]byte{payload}, nil
+}
+
+// Endpoints have the time of a call to connect, whenever the last rank has come.
+func TestLateRanksLeaveTheTimeToConnect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const timeout = time.Minute
+		e := &exchanging{}
+		var left time.Duration
+		e.connect = func(ctx context.Context) error {
+			end, _ := ctx.Deadline()
+			left = time.Until(end)
+			return plugin.Errorf(plugin.System, "no route")
+		}
+		pl := planning(0, []string{"in"}, e)
+		pl.World, pl.Timeout, pl.Stall, pl.Topology = 1, timeout, timeout, topology.New([]topology.Place{{}})
+		pl.Table, pl.Group = selector.New(), meeting{timeout * 9 / 10}
+		pl.Transports[0].Ask = offering(plugin.Support{Algorithms: []plugin.Algorithm{
+			{Name: "own", Latency: 1, Bandwidth: 1}}})
+		_, err := pl.Prepare(t.Context(), 1, &call.Call{Collective: plugin.AllReduce, DType: plugin.Float32, Size: 4})
+		require.ErrorContains(t, err, "no route")
+		require.Greater(t, left, timeout/2)
+	})
 }

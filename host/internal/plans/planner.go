@@ -98,6 +98,8 @@ func (pl *Planner) Prepare(ctx context.Context, number uint64, call *call.Call) 
 			if differ != nil {
 				return Program{}, differ
 			}
+			limited, cancel = pl.Deadline(ctx) // the last rank has come just now
+			defer cancel()
 			mine.Published = published{}
 			err = connectAll(limited, items, all)
 		}
