@@ -148,21 +148,15 @@ def a_signal_handler_calls_the_group_that_it_interrupts(w):
     t = torch.ones(3)
     dist.all_reduce(t, group=group)
     if w.rank == 1:
-        w.await_others(1)
+        w.await_others(1)  # until then this call could still meet rank 0's
         return fails(w, lambda: dist.all_reduce(t, group=group), "interrupted by a signal")
-
-    def handler(*_):
-        try:
-            dist.barrier(group=group)
-        finally:
-            w.await_others(1)
-
-    before = signal.signal(signal.SIGUSR1, handler)
+    before = signal.signal(signal.SIGUSR1, lambda *_: dist.barrier(group=group))
     try:
         once_inside(w, group, lambda: os.kill(os.getpid(), signal.SIGUSR1))
         fails(w, lambda: dist.all_reduce(t, group=group), "barrier on rank 0", "called by a signal handler")
     finally:
         signal.signal(signal.SIGUSR1, before)
+    w.await_others(1)
 
 
 @case(breaks=True, worlds=(2, 3))
