@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import textwrap
@@ -91,11 +92,20 @@ def world(tmp_path):
 
 @pytest.fixture
 def python():
-    """Runs code in a fresh interpreter; returns its output."""
+    """Runs code in a fresh interpreter; returns its output. One that is late says where its threads are."""
     def run(code, timeout=60, **env):
-        return subprocess.run([sys.executable, "-c", textwrap.dedent(code)],
-                              env={**os.environ, "PYTHONPATH": str(PACKAGE), **env},
-                              capture_output=True, text=True, timeout=timeout)
+        process = subprocess.Popen([sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(code)], text=True,
+                                   env={**os.environ, "PYTHONPATH": str(PACKAGE), **env},
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGABRT)
+            out, err = process.communicate()
+            raise AssertionError(f"the program had not ended after {timeout} s:\n{out}{err}") from None
+        finally:
+            process.kill()
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     return run
 

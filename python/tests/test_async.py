@@ -234,6 +234,7 @@ ENDING = """
     import numpy as np
     import shunt
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a background job of a shell has ignored
     identity, made = shunt.unique_id(), {}
     def make(rank):
         made[rank] = shunt.init(rank, 2, identity)
