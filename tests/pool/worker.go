@@ -87,7 +87,7 @@ func Main() {
 }
 
 // tick keeps a timer of the process due soon. Without one Go may take a minute to stop the world for a garbage
-// collection: plugin/process/stops.go says why.
+// collection: plugin/process/stopworld.go says why.
 func tick() { time.AfterFunc(time.Second/4, tick) }
 
 func parseMarker(text string) (rank, world int, err error) {

@@ -95,7 +95,7 @@ func (a *Transport) exchanger() (plugin.Exchanger, error) {
 	return exchanger, nil
 }
 
-// Publication is what the ranks' endpoints have published when they were opened.
+// Publication holds the bytes that the ranks' endpoints published when they were opened.
 type Publication struct {
 	pl    *Planner
 	items []exchangeItem

@@ -35,7 +35,7 @@ func TestBoundStops(t *testing.T) {
 	require.NoError(t, os.WriteFile(delayed, []byte(strings.Replace(string(text), window, wait+window, 1)), 0o600))
 	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{source: delayed}})
 	require.NoError(t, err)
-	for from, to := range map[string]string{"testdata/rounds/main.go": "main.go", "stops.go": "stops.go"} {
+	for from, to := range map[string]string{"testdata/rounds/main.go": "main.go", "stopworld.go": "stopworld.go"} {
 		text, err := os.ReadFile(from)
 		require.NoError(t, err)
 		text = bytes.Replace(text, []byte("package process"), []byte("package main"), 1)
@@ -44,7 +44,7 @@ func TestBoundStops(t *testing.T) {
 	overlay, program := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "rounds")
 	require.NoError(t, os.WriteFile(overlay, replace, 0o600))
 	out, err := builttest.Command("go", "build", "-overlay", overlay, "-o", program,
-		filepath.Join(dir, "main.go"), filepath.Join(dir, "stops.go")).CombinedOutput()
+		filepath.Join(dir, "main.go"), filepath.Join(dir, "stopworld.go")).CombinedOutput()
 	require.NoError(t, err, string(out))
 
 	run := func(limit time.Duration, arguments ...string) (longest time.Duration) {
