@@ -1,5 +1,6 @@
 """torch.distributed over Shunt beside torch's own backend: all_reduce of 8 B to 64 MiB on GPUs, eager and in CUDA
-graphs, and the host's time for a call. Rank 0 prints a table in Markdown; every result is checked.
+graphs, and the host's time for a call, beside that of a backend which does nothing: torch's own part of a call. Rank 0
+prints a table in Markdown; every result is checked.
 
     torchrun --nproc-per-node 2 bench/torch/table.py [--largest BYTES] [--seconds S]
     shunt run -n 2 python bench/torch/table.py --device cpu
@@ -14,6 +15,7 @@ import time
 
 import torch
 import torch.distributed as dist
+import torch.testing._internal.distributed.fake_pg  # noqa: F401  registers the backend that does nothing
 
 import shunt.torch  # noqa: F401  registers the backend
 
@@ -76,6 +78,7 @@ def main() -> None:
     other = "nccl" if cuda else "gloo"
     dist.init_process_group("shunt")
     groups = {"shunt": dist.group.WORLD, other: dist.new_group(backend=other)}
+    nothing = dist.new_group(backend="fake")
     sync = torch.cuda.synchronize if cuda else (lambda: None)
     world = dist.get_world_size()
     measured = ["host", "eager"] if cuda else ["eager"]
@@ -83,8 +86,8 @@ def main() -> None:
         measured.append("graph")
     if rank == 0:
         print(f"torch {torch.__version__}, {world} ranks on {a.device}; microseconds a call of all_reduce (float32)")
-        print("| bytes | " + " | ".join(f"{m} {g}" for m in measured for g in groups) + " |")
-        print("|--:|" + "--:|" * (len(measured) * len(groups)))
+        print("| bytes | host nothing | " + " | ".join(f"{m} {g}" for m in measured for g in groups) + " |")
+        print("|--:|--:|" + "--:|" * (len(measured) * len(groups)))
     size = 8
     while size <= a.largest:
         t = torch.zeros(size // 4, device=a.device)
@@ -101,6 +104,7 @@ def main() -> None:
         graphs = {name: captured(run) for name, run in runs.items()} if "graph" in measured else {}
         figures: dict = {}
         for _ in range(a.blocks):
+            figures.setdefault(("host", "nothing"), []).append(host(lambda: dist.all_reduce(t, group=nothing), sync))
             for name, run in runs.items():
                 dist.barrier(device_ids=[torch.cuda.current_device()] if cuda else None)
                 figures.setdefault(("eager", name), []).append(eager(run, sync))
@@ -108,7 +112,8 @@ def main() -> None:
                     figures.setdefault(("host", name), []).append(host(run, sync))
                 if name in graphs:
                     figures.setdefault(("graph", name), []).append(replayed(graphs[name], sync))
-        row = torch.tensor([statistics.median(figures[m, g]) for m in measured for g in groups], device=a.device)
+        columns = [("host", "nothing"), *((m, g) for m in measured for g in groups)]
+        row = torch.tensor([statistics.median(figures[c]) for c in columns], device=a.device)
         dist.all_reduce(row, dist.ReduceOp.MAX)
         if rank == 0:
             print(f"| {size} | " + " | ".join(f"{x:.1f}" for x in row.tolist()) + " |", flush=True)
