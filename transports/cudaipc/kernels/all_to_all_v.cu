@@ -120,12 +120,9 @@ __device__ __forceinline__ void serve_pair(const shunt_kernel_args &a, Fenced fe
   }
 }
 
-// Bytes from which a receiver makes an offer. Among more than two a message of 1 MiB takes a
-// quarter less through the channel, but beside messages that were offered it is the last.
-constexpr int64_t kLong = 1 << 20;
-__device__ __forceinline__ int64_t offered_from(const shunt_kernel_args &a) {
-  return a.world == 2 ? kLong : kLong / 4 * 5;
-}
+// Bytes from which a receiver makes an offer. A message of 1 MiB takes less time through the
+// channel, but beside messages that were offered it is the last.
+constexpr int64_t kOffered = (1 << 20) / 4 * 5;
 
 // What was read from device memory.
 struct Reading {
@@ -161,7 +158,7 @@ __device__ __forceinline__ void read_messages(const shunt_kernel_args_on_device 
     const bool differ = p == a.rank && both && count != other;
     const unsigned wrong = __ballot_sync(~0u, !possible || differ);
     const unsigned peers = (wrong | wrong >> 8 | wrong >> 16 | wrong >> 24) & 0xFF;
-    const bool is_long = __any_sync(~0u, used && p != a.rank && count * v.element >= offered_from(a));
+    const bool is_long = __any_sync(~0u, used && p != a.rank && count * v.element >= kOffered);
     if (wrong == 0)
       (&r.messages.send_count[0])[lane] = array % 2 == 0 ? count * v.element : count == 0 ? 0 : displ * v.element;
     else if (lane == __ffs(wrong & (0x01010101u << (__ffs(peers) - 1))) - 1)
@@ -207,7 +204,7 @@ template <class Between>
   if (threadIdx.x == 0) {
     int64_t low = INT64_MAX, high = 0;
     for (int s = 0; s < a.world; s++)
-      if (s != a.rank && m.recv_count[s] >= offered_from(a)) {
+      if (s != a.rank && m.recv_count[s] >= kOffered) {
         low = min(low, m.recv_displ[s]);
         high = max(high, m.recv_displ[s] + m.recv_count[s]);
       }
@@ -227,7 +224,7 @@ template <class Between>
   if (peer) {
     o.to[p] = 0;
     o.landing[p] = false;
-    if (m.recv_count[p] >= offered_from(a)) {
+    if (m.recv_count[p] >= kOffered) {
       const u64 reference = o.reference == 0 ? 0 : o.reference + (m.recv_displ[p] - o.low);
       // Release: what this stream did with recv before comes before the peer's
       // stores to it.
@@ -242,7 +239,7 @@ template <class Between>
   bool met = true;
   if (p == a.rank) o.to[p] = a.recv + m.recv_displ[p];
   if (peer) {
-    if (m.send_count[p] >= offered_from(a)) {
+    if (m.send_count[p] >= kOffered) {
       const u32 flag = ll_flag(taking);
       *taken = taking;
       void *pending = reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_PENDING + a.rank * 8);
@@ -316,7 +313,7 @@ __device__ __forceinline__ Ahead send_ahead(const shunt_kernel_args &a, const sh
   Ahead ahead{};
   if (block_index() >= a.world * channel_blocks(a.world)) return ahead;
   const Service s(a, block_index(), channel_blocks(a.world));
-  if (s.peer == a.rank || m.send_count[s.peer] == 0 || m.send_count[s.peer] >= offered_from(a)) return ahead;
+  if (s.peer == a.rank || m.send_count[s.peer] == 0 || m.send_count[s.peer] >= kOffered) return ahead;
   const Lane l(a);
   const Flow out(a.send, m.send_displ[s.peer], m.send_count[s.peer], s.warps);
 #pragma unroll 1

@@ -28,7 +28,7 @@ var constants = map[string]int{
 	"SHUNT_MAX_EXPORTS":    16,
 	"SHUNT_CHUNK_BYTES":    2048,
 	"SHUNT_CHANNEL_BLOCKS": 2,
-	"kLong":                4096,
+	"kOffered":             4096,
 	"kTurnVectors":         2,
 }
 
@@ -217,7 +217,7 @@ func (b Build) flags(out string) []string {
 	return []string{
 		"-std=c++17", "-g0", "-fno-strict-aliasing", "-ffp-contract=off", "-Wall",
 		"-I", out, "-I", filepath.Join(b.Machine, "include"), "-I", b.Machine,
-		fmt.Sprintf("-DEMULATED_LONG=%d", all["kLong"]), fmt.Sprintf("-DEMULATED_WATCH=%d", all["kWatch"]),
+		fmt.Sprintf("-DEMULATED_LONG=%d", all["kOffered"]), fmt.Sprintf("-DEMULATED_WATCH=%d", all["kWatch"]),
 	}
 }
 

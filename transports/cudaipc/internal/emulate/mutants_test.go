@@ -72,7 +72,7 @@ var mutants = []mutant{
 	{"a long message is counted before it arrived", "all_to_all_v.cu", edits{{"store_release(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_LANDED", "store_relaxed(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_LANDED"}}, "shunt_all_to_all_v_long", plain},
 	{"counts on the device are taken for bytes", "all_to_all_v.cu", edits{{"array % 2 == 0 ? count * v.element :", "array % 2 == 0 ? count :"}}, "shunt_all_to_all_v_on_device", plain},
 	{"counts on the device are used before they are read", "all_to_all_v.cu", edits{{"  }\n  __syncthreads();\n}\n\n// The outcome", "  }\n}\n\n// The outcome"}}, "shunt_all_to_all_v_on_device", plain},
-	{"messages on the device are all short", "all_to_all_v.cu", edits{{"count * v.element >= offered_from(a)", "false"}}, "shunt_all_to_all_v_on_device", plain},
+	{"messages on the device are all short", "all_to_all_v.cu", edits{{"count * v.element >= kOffered", "false"}}, "shunt_all_to_all_v_on_device", plain},
 	{"displacements on the device are not looked at", "all_to_all_v.cu", edits{{"== 0 ? packed : given;", "== 0 ? packed : packed;"}}, "shunt_all_to_all_v_on_device", plain},
 	{"what was sent ahead is sent again", "all_to_all_v.cu", edits{{"sent[i] = ahead.units[i]", "sent[i] = 0"}}, "shunt_all_to_all_v_long", plain},
 	{"turns leave out the last rows", "all_to_all_v.cu", edits{{" + u32(shared) - 1) / u32(shared)", ") / u32(shared)"}}, "shunt_all_to_all_v_long", plain},
