@@ -8,7 +8,7 @@ import (
 )
 
 // algorithm is a way to do a collective: a kernel, its grid, and the messages
-// it is best for. Limits and costs were measured on 2 and 4 H200, in graphs, and follow from
+// it is best for. Limits and costs were measured on 2 and 4 H200 and H100, in graphs, and follow from
 // those of 4 among other numbers of ranks; see load. Bytes are those of plugin.Request.
 type algorithm struct {
 	collective plugin.Collective
@@ -72,7 +72,7 @@ var algorithms = []algorithm{
 	{plugin.AllReduce, "one_shot_ll128", "all_reduce", "shunt_all_reduce_one_shot_ll128", true, units, 16 * kib, 512 * kib,
 		2.6, 275000, two},
 	{plugin.AllReduce, "two_shot_ll128", "all_reduce", "shunt_all_reduce_two_shot_ll128", true, unitsPart, 128 * kib, 0,
-		4.9, 176000, more},
+		4.2, 176000, more},
 	{plugin.AllReduce, "two_shot_ll128", "all_reduce", "shunt_all_reduce_two_shot_ll128", true, unitsPart, 128 * kib, 0,
 		4.6, 265000, two},
 	{plugin.AllReduce, "direct", "all_reduce", "shunt_all_reduce_direct", true, few, 4 * mib, 0, 8.7, 337000, two},
@@ -82,16 +82,16 @@ var algorithms = []algorithm{
 	{plugin.AllGather, "ll", "all_gather", "shunt_all_gather_ll", false, packets, 0, 16 * kib, 2.35, 14000, more},
 	{plugin.AllGather, "ll", "all_gather", "shunt_all_gather_ll", false, packets, 0, 16 * kib, 2.1, 42000, two},
 	{plugin.AllGather, "ll128", "all_gather", "shunt_all_gather_ll128", false, units, 4 * kib, 0, 2.9, 81000, more},
-	{plugin.AllGather, "ll128", "all_gather", "shunt_all_gather_ll128", false, units, 4 * kib, 0, 2.3, 200000, two},
-	{plugin.AllGather, "direct", "all_gather", "shunt_all_gather_direct", false, half, 1 * mib, 0, 9.5, 114000, more},
-	{plugin.AllGather, "direct", "all_gather", "shunt_all_gather_direct", false, some, 1 * mib, 0, 8.3, 355000, two},
+	{plugin.AllGather, "ll128", "all_gather", "shunt_all_gather_ll128", false, units, 4 * kib, 0, 2.3, 260000, two},
+	{plugin.AllGather, "direct", "all_gather", "shunt_all_gather_direct", false, half, 1 * mib, 0, 12.5, 114000, more},
+	{plugin.AllGather, "direct", "all_gather", "shunt_all_gather_direct", false, some, 1 * mib, 0, 12, 358000, two},
 
 	{plugin.ReduceScatter, "ll", "reduce_scatter", "shunt_reduce_scatter_ll", true, packets, 0, 32 * kib, 2.5, 36000, all},
 	{plugin.ReduceScatter, "ll128", "reduce_scatter", "shunt_reduce_scatter_ll128", true, units, 16 * kib, 2*mib - 1, 3.1,
 		75000, more},
 	{plugin.ReduceScatter, "ll128", "reduce_scatter", "shunt_reduce_scatter_ll128", true, units, 16 * kib, 4*mib - 1, 3.1,
 		260000, two},
-	{plugin.ReduceScatter, "staged", "reduce_scatter", "shunt_reduce_scatter_staged", true, half, 2 * mib, 0, 12.7, 108000,
+	{plugin.ReduceScatter, "staged", "reduce_scatter", "shunt_reduce_scatter_staged", true, half, 2 * mib, 0, 12.7, 111000,
 		more},
 	{plugin.ReduceScatter, "staged", "reduce_scatter", "shunt_reduce_scatter_staged", true, full, 80 * mib, 0, 18.3,
 		344600, two},
@@ -116,12 +116,14 @@ var algorithms = []algorithm{
 	{plugin.Broadcast, "ll128", "broadcast", "shunt_broadcast_ll128", false, owners, 4 * kib, 0, 2.35, 235000, two},
 	{plugin.Broadcast, "direct", "broadcast", "shunt_broadcast_direct", false, full, 16 * mib, 0, 20, 345000, more},
 	{plugin.Broadcast, "chain", "broadcast", "shunt_broadcast_chain", false, full, 96 * mib, 0, 44, 354700, more},
-	{plugin.Broadcast, "direct", "broadcast", "shunt_broadcast_direct", false, full, 1 * mib, 0, 7.8, 366000, two},
+	{plugin.Broadcast, "direct", "broadcast", "shunt_broadcast_direct", false, full, 1 * mib, 0, 11.1, 366000, two},
 
 	{plugin.Reduce, "one_shot_ll", "reduce", "shunt_reduce_one_shot_ll", true, packets, 0, 64 * kib, 2.2, 36000, all},
 	{plugin.Reduce, "one_shot_ll128", "reduce", "shunt_reduce_one_shot_ll128", true, units, 64 * kib, 256 * kib, 2.9,
-		80000, all},
-	{plugin.Reduce, "two_shot_ll128", "reduce", "shunt_reduce_two_shot_ll128", true, unitsRooted, 256 * kib, 64 * mib, 5.5,
+		80000, more},
+	{plugin.Reduce, "one_shot_ll128", "reduce", "shunt_reduce_one_shot_ll128", true, units, 64 * kib, 256 * kib, 2.6,
+		220000, two},
+	{plugin.Reduce, "two_shot_ll128", "reduce", "shunt_reduce_two_shot_ll128", true, unitsRooted, 256 * kib, 64 * mib, 5,
 		302000, more},
 	{plugin.Reduce, "two_shot_ll128", "reduce", "shunt_reduce_two_shot_ll128", true, unitsRooted, 256 * kib, 16 * mib, 3.6,
 		287000, two},
