@@ -19,6 +19,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/shunt-ccl/shunt/host/bootstrap"
 	"github.com/shunt-ccl/shunt/internal/descriptors"
 	"github.com/shunt-ccl/shunt/plugin"
@@ -99,7 +101,7 @@ func Run(ctx context.Context, j Job, signals <-chan os.Signal) error {
 	}
 	telling, stop := context.WithCancel(context.Background())
 	r := &running{job: j, id: bootstrap.NewLocalURL(), port: port, telling: telling, ended: make(chan Exit, j.World),
-		began: time.Now(), guard: newGuard()}
+		began: time.Now(), guard: newGuard(), collected: make([]bool, j.World)}
 	defer r.guard.close()
 	if j.Part != nil {
 		r.id, r.port = j.Part.ID, j.Part.Port
@@ -133,6 +135,9 @@ type running struct {
 	began  time.Time
 	guard  *guard
 
+	collecting sync.Mutex
+	collected  []bool // by rank
+
 	lifelines []*lifeline  // of launchers of machines
 	heard     atomic.Int64 // how often those have written something
 
@@ -155,101 +160,106 @@ func (r *running) start(paths []string) error {
 	}
 	var lock sync.Mutex // both streams may lead to the same place
 	out, errs := &outlet{to: stdout, lock: &lock}, &outlet{to: stderr, lock: &lock}
-	for rank := range r.job.World {
-		cmd := exec.Command(paths[rank])
-		cmd.Args = r.job.Command(rank)
-		cmd.Env = r.environment(rank)
-		if rank == 0 {
-			cmd.Stdin = r.job.Stdin
+	for rank, path := range paths {
+		if err := r.startRank(rank, path, out, errs); err != nil {
+			return err
 		}
-		var line *lifeline
-		if r.job.Lifeline != nil {
-			pipe, err := cmd.StdinPipe() // closed when the process has ended
-			if err != nil {
-				return plugin.Errorf(plugin.System, "%s: %w", r.job.Label, descriptors.Advise(err, ofRank))
-			}
-			line = newLifeline(pipe)
-		}
-		var lines []*lineWriter
-		prefix := ""
-		if r.job.Prefix {
-			prefix = "[" + strconv.Itoa(r.number(rank)) + "] "
-		}
-		cmd.Stdout, lines = r.stream(out, prefix, lines)
-		if len(lines) > 0 {
-			cmd.Env = unbuffered(cmd.Env)
-		}
-		cmd.Stderr, lines = r.stream(errs, prefix, lines)
-		var between io.WriteCloser
-		if r.job.Intercept != nil {
-			between = r.job.Intercept(rank, r.job.Restart, cmd.Stdout, line.say)
-		}
-		if between != nil {
-			cmd.Stdout = &counted{between, &r.heard}
-		}
-		// A grandchild that keeps the output open must not keep the job.
-		cmd.WaitDelay = time.Second
-		// Its own group, so that a rank's children end with it. If the launcher
-		// dies the kernel ends the rank; that promise is bound to the thread that
-		// started it, which spawn never gives up.
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-		if r.job.Files != nil {
-			files, err := r.job.Files(rank)
-			if err != nil {
-				return err
-			}
-			cmd.ExtraFiles = files
-		}
-		err := spawn(cmd, r.job.cpuOf(rank), r.guard)
-		for _, f := range cmd.ExtraFiles {
-			_ = f.Close() // the rank has its own copy
-		}
-		if err != nil {
-			return plugin.Errorf(plugin.System, "%s: starting rank %d: %w", r.job.Label, r.number(rank),
-				descriptors.Advise(err, ofRank))
-		}
-		if line != nil {
-			go line.write(r.job.Lifeline(rank, r.job.Restart))
-			r.lifelines = append(r.lifelines, line)
-		}
-		r.ranks = append(r.ranks, cmd)
-		r.output.Add(1)
-		go r.reap(rank, cmd, between, line, lines)
 	}
 	return nil
 }
 
-// stream returns the writer of a rank's output: the outlet's terminal itself if
-// nothing is added to it, else a writer of whole lines, which it appends to lines.
-func (r *running) stream(to *outlet, prefix string, lines []*lineWriter) (io.Writer, []*lineWriter) {
-	if prefix == "" && Terminal(to.to) {
-		return to.to, lines
+// startRank starts one rank, whose output goes to out and errs.
+func (r *running) startRank(rank int, path string, out, errs *outlet) error {
+	cmd := exec.Command(path)
+	cmd.Args = r.job.Command(rank)
+	cmd.Env = r.environment(rank)
+	if rank == 0 {
+		cmd.Stdin = r.job.Stdin
 	}
-	w := newLineWriter(to, prefix)
-	return w, append(lines, w)
+	var line *lifeline
+	if r.job.Lifeline != nil {
+		pipe, err := cmd.StdinPipe() // closed when the process has ended
+		if err != nil {
+			return plugin.Errorf(plugin.System, "%s: %w", r.job.Label, descriptors.Advise(err, ofRank))
+		}
+		line = newLifeline(pipe)
+	}
+	s, err := r.connect(cmd, rank, out, errs, line)
+	defer s.started()
+	// Where job.Stdin is no file, what copies it must not keep the job.
+	cmd.WaitDelay = time.Second
+	// Its own group, so that a rank's children end with it. If the launcher
+	// dies the kernel ends the rank; that promise is bound to the thread that
+	// started it, which spawn never gives up.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if err == nil && r.job.Files != nil {
+		if cmd.ExtraFiles, err = r.job.Files(rank); err != nil {
+			return err
+		}
+		s.ends = append(s.ends, cmd.ExtraFiles...)
+	}
+	if err == nil {
+		err = spawn(cmd, r.job.cpuOf(rank), r.guard)
+	}
+	if err != nil {
+		return plugin.Errorf(plugin.System, "%s: starting rank %d: %w", r.job.Label, r.number(rank),
+			descriptors.Advise(err, ofRank))
+	}
+	if line != nil {
+		go line.write(r.job.Lifeline(rank, r.job.Restart))
+		r.lifelines = append(r.lifelines, line)
+	}
+	r.ranks = append(r.ranks, cmd)
+	r.output.Add(1)
+	go r.reap(rank, cmd, line, s)
+	return nil
+}
+
+// connect gives a rank its standard output and error: a terminal itself if nothing is added to it, else pipes to
+// writers of whole lines.
+func (r *running) connect(cmd *exec.Cmd, rank int, out, errs *outlet, line *lifeline) (*streams, error) {
+	s, prefix := &streams{}, ""
+	if r.job.Prefix {
+		prefix = "[" + strconv.Itoa(r.number(rank)) + "] "
+	}
+	stdout := s.writer(out, prefix)
+	if len(s.lines) > 0 {
+		cmd.Env = unbuffered(cmd.Env)
+	}
+	stderr := s.writer(errs, prefix)
+	if r.job.Intercept != nil {
+		if between := r.job.Intercept(rank, r.job.Restart, stdout, line.say); between != nil {
+			s.between, stdout = between, &counted{between, &r.heard}
+		}
+	}
+	var err error
+	if cmd.Stdout, err = s.pipe(stdout); err == nil {
+		cmd.Stderr, err = s.pipe(stderr)
+	}
+	return s, err
 }
 
 // reap waits for one rank and reports its end.
-func (r *running) reap(rank int, cmd *exec.Cmd, between io.Closer, line *lifeline, lines []*lineWriter) {
+func (r *running) reap(rank int, cmd *exec.Cmd, line *lifeline, s *streams) {
 	defer r.output.Done()
-	_ = cmd.Wait() // the state says more than the error
-	exit := Exit{Rank: r.number(rank), Host: r.machine(rank), launcher: r.job.Machines != nil, PID: cmd.Process.Pid,
-		Status: cmd.ProcessState.ExitCode(), After: time.Since(r.began)}
-	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		exit.Status, exit.Signal = -1, status.Signal()
+	// Until the rank is collected no other group can have its number.
+	for unix.Waitid(unix.P_PID, cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == syscall.EINTR {
 	}
+	after := time.Since(r.began)
+	s.expire(time.Second)
 	// What the rank started must not outlive it.
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 	r.guard.ended(cmd.Process.Pid)
+	r.collect(rank, cmd)
+	exit := Exit{Rank: r.number(rank), Host: r.machine(rank), launcher: r.job.Machines != nil, PID: cmd.Process.Pid,
+		Status: cmd.ProcessState.ExitCode(), After: after}
+	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		exit.Status, exit.Signal = -1, status.Signal()
+	}
 	if line != nil {
 		line.end()
 	}
-	if between != nil {
-		_ = between.Close() // its error has no effect
-	}
-	for _, l := range lines {
-		l.flush()
-	}
+	s.finish()
 	exit.unreported = exit.Status == 0 && r.job.Reported != nil && !r.job.Reported(rank)
 	r.ended <- exit
 }
@@ -268,20 +278,16 @@ func (r *running) wait(ctx context.Context, signals <-chan os.Signal) error {
 	}
 	reporting, heard := false, int64(0)
 	exits := make([]Exit, r.job.World)
-	alive := make([]bool, r.job.World)
-	for i := range alive {
-		alive[i] = true
-	}
 	ending := false
 	end := func() {
 		ending = true
 		wait := 2 * time.Second
 		if step[0] == 0 {
-			r.sayAll(EndLine, alive)
+			r.sayAll(EndLine)
 			reporting, wait = true, endReport
 		} else {
 			reporting = false
-			r.signalRanks(step[0], alive)
+			r.signal(step[0])
 		}
 		heard = r.heard.Load()
 		if len(step) > 1 {
@@ -299,7 +305,7 @@ func (r *running) wait(ctx context.Context, signals <-chan os.Signal) error {
 		case e := <-r.ended:
 			e.Ended = ending && e.Failed()
 			at := e.Rank - r.number(0)
-			exits[at], alive[at] = e, false
+			exits[at] = e
 			r.tell(e)
 			left--
 			if e.Failed() && first == nil {
@@ -324,11 +330,11 @@ func (r *running) wait(ctx context.Context, signals <-chan os.Signal) error {
 			}
 			switch {
 			case number == syscall.SIGTSTP:
-				r.pause(alive)
+				r.pause()
 			case r.job.Machines != nil:
-				r.sayAll(SignalLine(number), alive)
+				r.sayAll(SignalLine(number))
 			default:
-				r.signalRanks(number, alive)
+				r.signal(number)
 			}
 			if number == syscall.SIGINT || number == syscall.SIGTERM {
 				if asked != 0 {
@@ -381,39 +387,39 @@ func (r *running) machine(rank int) string {
 	return r.job.Machines[rank]
 }
 
-// signal sends a signal to every rank's group.
-func (r *running) signal(s syscall.Signal) {
-	alive := make([]bool, len(r.ranks))
-	for i := range alive {
-		alive[i] = true
-	}
-	r.signalRanks(s, alive)
-}
-
 // pause stops the ranks of this machine, which are not in the terminal's group, and then this process. SIGCONT is
 // forwarded as other signals are.
-func (r *running) pause(alive []bool) {
+func (r *running) pause() {
 	if r.job.Machines == nil {
-		r.signalRanks(syscall.SIGSTOP, alive)
+		r.signal(syscall.SIGSTOP)
 	}
 	_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 }
 
 // sayAll writes a line to the launchers of machines.
-func (r *running) sayAll(line string, alive []bool) {
-	for rank, l := range r.lifelines {
-		if alive[rank] {
-			l.say(line)
+func (r *running) sayAll(line string) {
+	for _, l := range r.lifelines {
+		l.say(line)
+	}
+}
+
+// signal sends a signal to every rank's group.
+func (r *running) signal(s syscall.Signal) {
+	r.collecting.Lock()
+	defer r.collecting.Unlock()
+	for rank, cmd := range r.ranks {
+		if !r.collected[rank] {
+			_ = syscall.Kill(-cmd.Process.Pid, s)
 		}
 	}
 }
 
-func (r *running) signalRanks(s syscall.Signal, alive []bool) {
-	for rank, cmd := range r.ranks {
-		if alive[rank] {
-			_ = syscall.Kill(-cmd.Process.Pid, s) // it may have ended just now
-		}
-	}
+// collect gives up the number of a rank that has ended: another group may get it.
+func (r *running) collect(rank int, cmd *exec.Cmd) {
+	r.collecting.Lock()
+	r.collected[rank] = true
+	r.collecting.Unlock()
+	_ = cmd.Wait() // the state says more than the error
 }
 
 // sets are the variables that every rank gets from its launcher.

@@ -266,6 +266,34 @@ func TestOutputOfOneRankIsUnchanged(t *testing.T) {
 	require.Equal(t, "a\n\nb"+strings.Repeat("x", long)+"\n\nno newline", out.String())
 }
 
+// slow is a reader that takes nothing for a while at first, such as a pager. The process ends meanwhile.
+type slow struct {
+	bytes.Buffer
+	once sync.Once
+}
+
+func (s *slow) Write(p []byte) (int, error) {
+	s.once.Do(func() { time.Sleep(1500 * time.Millisecond) })
+	return s.Buffer.Write(p)
+}
+
+// What a rank has written arrives, however late it is taken, also where a process outside the rank's group holds the
+// output open, which does not keep the job.
+func TestOutputArrivesAtASlowReader(t *testing.T) {
+	for _, script := range []string{"yes | head -n 30000", "setsid sleep 300 & echo $! >&2; yes | head -n 30000"} {
+		var out slow
+		var pid bytes.Buffer
+		require.NoError(t, Run(context.Background(), Job{World: 1, Path: "sh", Args: []string{"-c", script}, Label: "test",
+			Stdout: &out, Stderr: &pid}, nil))
+		if pid.Len() > 0 {
+			left, err := strconv.Atoi(strings.TrimSpace(pid.String()))
+			require.NoError(t, err)
+			require.NoError(t, syscall.Kill(left, syscall.SIGKILL))
+		}
+		require.Equal(t, 60000, out.Len())
+	}
+}
+
 // Where the launcher writes to a terminal its ranks write to it themselves, and see that it is one.
 func TestRanksGetTheTerminalItself(t *testing.T) {
 	_, terminal := terminaltest.Open(t)
