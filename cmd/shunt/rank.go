@@ -71,9 +71,6 @@ func newRank() *cobra.Command {
 	}
 }
 
-// maxReport bounds what a rank may report to askRanks.
-const maxReport = 16 << 20
-
 // askRanks runs a task in a job of its own and decodes rank 0's report, JSON, into
 // into. What the ranks write to standard error is part of the error; after a success,
 // when it is warnings, it goes to warnings.
@@ -100,7 +97,7 @@ func askRanks(ctx context.Context, task string, config any, job launch.Job, into
 	}
 	result := make(chan []byte, 1)
 	go func() {
-		data, err := io.ReadAll(io.LimitReader(read, maxReport))
+		data, err := io.ReadAll(read)
 		if err != nil {
 			data = nil
 		}
