@@ -90,9 +90,11 @@ func TestStdinOfATerminal(t *testing.T) {
 
 // A job whose launcher got a signal is not restarted.
 func TestNoRestartAfterASignal(t *testing.T) {
-	_, stderr, code := shunt(t, "run", "-n", "1", "--max-restarts", "3", "sh", "-c", "kill -INT $PPID; exec sleep 60")
-	require.Equal(t, 130, code, stderr)
-	require.NotContains(t, stderr, "starting the job again")
+	for name, number := range map[string]int{"HUP": 1, "INT": 2, "QUIT": 3, "TERM": 15} {
+		_, stderr, code := shunt(t, "run", "-n", "1", "--max-restarts", "3", "sh", "-c", "kill -"+name+" $PPID; exec sleep 3")
+		require.Equal(t, 128+number, code, stderr)
+		require.NotContains(t, stderr, "starting the job again")
+	}
 }
 
 func TestJobTimeout(t *testing.T) {

@@ -5,6 +5,7 @@
 package launch
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"net"
@@ -298,7 +299,7 @@ func (r *running) wait(ctx context.Context, signals <-chan os.Signal) error {
 		}
 	}
 	var asked syscall.Signal // the first that asks for the end
-	told := false
+	insisted, told := false, false
 	done := ctx.Done()
 	for left := r.job.World; left > 0; {
 		select {
@@ -336,12 +337,15 @@ func (r *running) wait(ctx context.Context, signals <-chan os.Signal) error {
 			default:
 				r.signal(number)
 			}
-			if number == syscall.SIGINT || number == syscall.SIGTERM {
-				if asked != 0 {
+			switch number {
+			case syscall.SIGINT, syscall.SIGTERM:
+				if insisted {
 					end()
-				} else {
-					asked = number
 				}
+				insisted = true
+				fallthrough
+			case syscall.SIGHUP, syscall.SIGQUIT: // a terminal that is closed sends more than one
+				asked = cmp.Or(asked, number)
 			}
 		}
 	}
