@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -84,6 +85,12 @@ one that fails or hangs (--limit) costs its own rows only, and the exit status.`
 			}
 			if !c.Flags().Changed("apart") {
 				apart = len(config.Rivals()) > 0
+			}
+			if limit > 0 && !apart {
+				return usage("--limit is for --apart")
+			}
+			if library != "" && !slices.Contains(against, "nccl") {
+				return usage("--nccl is for --against nccl")
 			}
 			for _, world := range worlds {
 				if err := checkWorld(world, hosts); err != nil {

@@ -112,6 +112,11 @@ func (r *runner) flags(c *cobra.Command) {
 
 // check rejects flags that do not go together, and reads the hostfile.
 func (r *runner) check(c *cobra.Command) error {
+	for _, name := range []string{"address", "port", "remote-shell"} {
+		if r.over.hostfile == "" && c.Flags().Changed(name) {
+			return usage("--%s is for --hostfile", name)
+		}
+	}
 	if r.over.hostfile != "" {
 		if c.Flags().Changed("hosts") || r.forwardInput {
 			return usage("--hostfile excludes --hosts and --stdin, which are of one machine")
