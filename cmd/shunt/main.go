@@ -77,19 +77,20 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	addCompletion(root)
 	err := root.ExecuteContext(context.Background())
-	if err == nil && out.err != nil {
-		err = plugin.Errorf(plugin.System, "standard output: %w", out.err)
-	}
-	if err == nil {
-		return exitOK
-	}
-	code, silent := exitFailure, false
+	code := exitOK
 	var exit *exitError
-	if errors.As(err, &exit) {
-		code, silent = exit.code, exit.err == nil
+	switch {
+	case errors.As(err, &exit):
+		code = exit.code
+	case err != nil:
+		code = exitFailure
 	}
-	if !silent {
+	if err != nil && (exit == nil || exit.err != nil) {
 		fmt.Fprintf(stderr, "shunt: %v\n", err)
+	}
+	if out.err != nil && !errors.Is(err, out.err) { // which may be why a rank failed
+		fmt.Fprintf(stderr, "shunt: standard output: %v\n", out.err)
+		code = cmp.Or(code, exitFailure)
 	}
 	return code
 }

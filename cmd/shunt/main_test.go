@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/spf13/pflag"
@@ -188,6 +189,16 @@ func TestFullDisk(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Where the output of ranks is lost they fail, as they would by themselves, and the command says why.
+func TestFullDiskUnderRanks(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	require.NoError(t, err)
+	defer full.Close()
+	var stderr bytes.Buffer
+	require.Equal(t, 128+int(syscall.SIGPIPE), run([]string{"run", "-n", "2", "yes"}, full, &stderr))
+	require.Contains(t, stderr.String(), "shunt: standard output: write /dev/full: no space left on device\n")
 }
 
 // recordsFile returns the path of the records of a rank that has not failed.
