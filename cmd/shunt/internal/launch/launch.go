@@ -120,9 +120,11 @@ func Run(ctx context.Context, j Job, signals <-chan os.Signal) error {
 	if j.Started != nil {
 		j.Started()
 	}
-	err = r.wait(ctx, signals)
-	r.output.Wait()
-	return err
+	if err = r.wait(ctx, signals); err != nil {
+		_ = r.passOn(ctx, signals) // the failure says more
+		return err
+	}
+	return r.passOn(ctx, signals)
 }
 
 // running is a job in progress.
@@ -260,8 +262,13 @@ func (r *running) reap(rank int, cmd *exec.Cmd, line *lifeline, s *streams) {
 	if line != nil {
 		line.end()
 	}
+	if exit.Status != 0 || r.job.Reported == nil {
+		r.ended <- exit // now: the output may be taken late
+		s.finish()
+		return
+	}
 	s.finish()
-	exit.unreported = exit.Status == 0 && r.job.Reported != nil && !r.job.Reported(rank)
+	exit.unreported = !r.job.Reported(rank)
 	r.ended <- exit
 }
 
@@ -353,6 +360,34 @@ func (r *running) wait(ctx context.Context, signals <-chan os.Signal) error {
 		return nil
 	}
 	return &Failure{Label: r.job.Label, World: r.world(), First: *first, Exits: exits, Asked: asked, Told: told}
+}
+
+// passOn returns when all output is passed on. Where nothing takes it, the end of ctx or a signal ends the waiting: no
+// rank is left that they could end.
+func (r *running) passOn(ctx context.Context, signals <-chan os.Signal) error {
+	all := make(chan struct{})
+	go func() {
+		r.output.Wait()
+		close(all)
+	}()
+	done, late := ctx.Done(), (<-chan time.Time)(nil)
+	for {
+		select {
+		case <-all:
+			return nil
+		case <-done:
+			done, late = nil, time.After(2*time.Second)
+		case <-late:
+			return nil // the caller knows that the job has not ended in time
+		case s := <-signals:
+			switch s {
+			case syscall.SIGTSTP:
+				r.pause()
+			case syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT:
+				return plugin.Errorf(plugin.System, "%s: %v before all output of the ranks was taken", r.job.Label, s)
+			}
+		}
+	}
 }
 
 // tell lets ranks that still join know that one will not come: the first that

@@ -294,6 +294,49 @@ func TestOutputArrivesAtASlowReader(t *testing.T) {
 	}
 }
 
+// stuck is a reader that takes nothing.
+type stuck struct{ ctx context.Context }
+
+func (s stuck) Write([]byte) (int, error) {
+	<-s.ctx.Done()
+	return 0, io.ErrClosedPipe
+}
+
+// Where nothing takes the output, the failure of a rank still ends the others, and a signal ends the launcher.
+func TestOutputThatNothingTakes(t *testing.T) {
+	for script, want := range map[string]string{
+		"echo x": "test: interrupt before all output of the ranks was taken",
+		"echo x; test $SHUNT_RANK = 1 || exit 3; exec sleep 300": "exited with status 3",
+	} {
+		signals, result := make(chan os.Signal), make(chan error, 1)
+		j, _ := shell(2, script)
+		j.Stdout = stuck{t.Context()}
+		dir := t.TempDir()
+		j.Args[1] = "echo $$ >" + dir + "/$SHUNT_RANK; " + script
+		go func() { result <- Run(context.Background(), j, signals) }()
+		for rank := range 2 {
+			pid := 0
+			require.Eventually(t, func() bool {
+				text, _ := os.ReadFile(filepath.Join(dir, strconv.Itoa(rank)))
+				_, err := fmt.Sscanln(string(text), &pid)
+				return err == nil
+			}, 5*time.Second, time.Millisecond)
+			requireGone(t, pid)
+		}
+		late := time.After(20 * time.Second)
+		for ended := false; !ended; {
+			select {
+			case signals <- syscall.SIGINT:
+			case err := <-result:
+				require.ErrorContains(t, err, want)
+				ended = true
+			case <-late:
+				t.Fatal("the launcher waits for ever")
+			}
+		}
+	}
+}
+
 // Where the launcher writes to a terminal its ranks write to it themselves, and see that it is one.
 func TestRanksGetTheTerminalItself(t *testing.T) {
 	_, terminal := terminaltest.Open(t)
