@@ -59,11 +59,15 @@ type Failure struct {
 // Error names the first failed rank and how the others ended.
 func (f *Failure) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s; the job", f.Label, f.First)
+	job := "the job"
 	if !f.First.launcher {
-		fmt.Fprintf(&b, " of %d", f.World)
+		job = fmt.Sprintf("the job of %d", f.World)
 	}
-	b.WriteString(" ended with it")
+	if f.Told {
+		fmt.Fprintf(&b, "%s: %s, as %s was to end", f.Label, f.First, job)
+	} else {
+		fmt.Fprintf(&b, "%s: %s; %s ended with it", f.Label, f.First, job)
+	}
 	for _, e := range f.Exits {
 		switch {
 		case e.Rank == f.First.Rank || !e.Failed():

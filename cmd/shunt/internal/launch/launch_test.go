@@ -180,6 +180,8 @@ func TestEndOfContextEndsTheJob(t *testing.T) {
 	var failure *Failure
 	require.ErrorAs(t, err, &failure)
 	require.Equal(t, syscall.SIGTERM, failure.First.Signal)
+	require.Contains(t, err.Error(), ", as the job of 2 was to end\n")
+	require.NotContains(t, err.Error(), "ended with it")
 	for _, e := range append(failure.Exits, failure.First) {
 		require.True(t, e.Ended, e)
 	}
