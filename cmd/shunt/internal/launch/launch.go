@@ -463,7 +463,7 @@ func (r *running) collect(rank int, cmd *exec.Cmd) {
 
 // sets are the variables that every rank gets from its launcher.
 var sets = []string{"SHUNT_RANK", "SHUNT_WORLD", "SHUNT_ID", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "RANK", "WORLD_SIZE",
-	"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"}
+	"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_USE_AGENT_STORE"}
 
 // Sets reports whether the launcher sets a variable for every rank, whatever Env says.
 func Sets(name string) bool { return slices.Contains(sets, name) }
@@ -484,7 +484,8 @@ func (r *running) environment(rank int) []string {
 	env = append(env, "SHUNT_RANK="+number, "SHUNT_WORLD="+world, "SHUNT_ID="+r.id, "LOCAL_RANK="+strconv.Itoa(rank),
 		"LOCAL_WORLD_SIZE="+strconv.Itoa(r.job.World), "RANK="+number, "WORLD_SIZE="+world, "MASTER_ADDR="+address,
 		"MASTER_PORT="+r.port)
-	env = append(env, "TORCHELASTIC_RESTART_COUNT="+strconv.Itoa(r.job.Restart))
+	// Rank 0 serves the store of torch.distributed. Under torchrun the launcher would.
+	env = append(env, "TORCHELASTIC_RESTART_COUNT="+strconv.Itoa(r.job.Restart), "TORCHELASTIC_USE_AGENT_STORE=False")
 	if r.job.Hosts > 1 {
 		env = append(env, "SHUNT_HOST_ID=host"+strconv.Itoa(rank*r.job.Hosts/r.job.World))
 	}

@@ -41,7 +41,8 @@ func TestRanksKnowTheirPlace(t *testing.T) {
 	t.Setenv("SHUNT_RANK", "77")
 	t.Setenv("LOCAL_RANK", "78") // of a launcher around this one
 	t.Setenv("MASTER_ADDR", "elsewhere")
-	j, out := shell(3, `test $RANK = $SHUNT_RANK && test $WORLD_SIZE = 3 && test $MASTER_ADDR = 127.0.0.1 && test $MASTER_PORT -gt 0 || exit 1; echo $SHUNT_RANK of $SHUNT_WORLD; test $LOCAL_RANK = $SHUNT_RANK && test $LOCAL_WORLD_SIZE = 3 || exit 1; case $SHUNT_ID in unix://@shunt-run-*) ;; *) exit 1;; esac`)
+	t.Setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+	j, out := shell(3, `test $TORCHELASTIC_USE_AGENT_STORE = False || exit 1; test $RANK = $SHUNT_RANK && test $WORLD_SIZE = 3 && test $MASTER_ADDR = 127.0.0.1 && test $MASTER_PORT -gt 0 || exit 1; echo $SHUNT_RANK of $SHUNT_WORLD; test $LOCAL_RANK = $SHUNT_RANK && test $LOCAL_WORLD_SIZE = 3 || exit 1; case $SHUNT_ID in unix://@shunt-run-*) ;; *) exit 1;; esac`)
 	require.NoError(t, Run(context.Background(), j, nil))
 	require.Equal(t, []string{"[0] 0 of 3", "[1] 1 of 3", "[2] 2 of 3"}, lines(out))
 }
