@@ -104,11 +104,12 @@ func (o *score) perform(turn uint64, play func() error) error {
 	return nil
 }
 
-// batch is the number of replays between two checks of the result.
+// batch is the most replays between two checks of the result.
 const batch = 50
 
-// graphHundred replays one long graph many times, with eager calls in between.
-func graphHundred(_ context.Context, s *stage) (err error) {
+// graphHundred replays one long graph many times, with eager calls in between: as many times as the case says, or as an
+// engine that is slow does in half of the case's time. The first batch is one replay, which shows how slow it is.
+func graphHundred(ctx context.Context, s *stage) (err error) {
 	o := s.score(s.comm, 1, 100, 3)
 	if err := o.fill(0); err != nil {
 		return err
@@ -118,9 +119,13 @@ func graphHundred(_ context.Context, s *stage) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, g.Destroy()) }()
-	for done := 0; done < s.c.Repeat; done += batch {
-		err := o.perform(uint64(done/batch+1), func() error {
-			for range min(batch, s.c.Repeat-done) {
+	end := halfway(ctx)
+	turn := uint64(0)
+	for left, replays := s.c.Repeat, min(1, s.c.Repeat); replays > 0; {
+		begun := time.Now()
+		turn++
+		err := o.perform(turn, func() error {
+			for range replays {
 				if err := g.Launch(o.line); err != nil {
 					return err
 				}
@@ -130,8 +135,35 @@ func graphHundred(_ context.Context, s *stage) (err error) {
 		if err != nil {
 			return err
 		}
+		left -= replays
+		each := time.Since(begun) / time.Duration(replays)
+		if replays, err = s.agree(ctx, min(left, batch, fitting(time.Until(end), each))); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// halfway is half of the time that is left until a context's deadline.
+func halfway(ctx context.Context) time.Time {
+	now := time.Now()
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		deadline = now.Add(time.Hour)
+	}
+	return now.Add(deadline.Sub(now) / 2)
+}
+
+// fitting returns how many times something fits into a time.
+func fitting(time, each time.Duration) int { return int(max(time, 0) / max(each, 1)) }
+
+// agree returns rank 0's number, up to 255, on all ranks.
+func (s *stage) agree(ctx context.Context, n int) (int, error) {
+	numbers, err := s.comm.Exchange(ctx, []byte{byte(n)})
+	if err != nil {
+		return 0, err
+	}
+	return int(numbers[0][0]), nil
 }
 
 // twoGraphs launches two graphs of one communicator and eager calls in an order
