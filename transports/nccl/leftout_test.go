@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/assert"
@@ -249,4 +250,54 @@ func TestACommunicatorOfNcclThatCouldNotBeMade(t *testing.T) {
 				rank)
 		}
 	}
+}
+
+// A rank that fails alone while NCCL's communicator is made is named on every rank, and soon: the others wait for it
+// inside NCCL.
+func TestARankThatCannotMakeItsCommunicatorOfNccl(t *testing.T) {
+	for _, spec := range []string{"builtin:nccl", "builtin:staged"} {
+		for _, method := range []string{"Alloc", "Submit"} { // before NCCL is called, and instead
+			t.Run(spec+"/"+method, func(t *testing.T) {
+				fakeNCCL(t)
+				began := time.Now()
+				errs := onStaged(t, 2, func(rank int, o *host.Options) {
+					o.Transports = []string{spec}
+					if rank == 1 {
+						d := drivers[1]
+						if spec == "builtin:staged" {
+							d = plugins[1]
+						}
+						d.Fail(method, 0, cuda.OutOfMemory)
+					}
+				}, func(*gpu) error { return nil })
+				for rank, err := range errs {
+					require.ErrorIs(t, err, plugin.OutOfMemory, "rank %d", rank)
+					assert.ErrorContains(t, err, fmt.Sprintf("init on rank %d: rank 1: connecting transport", rank))
+				}
+				assert.Less(t, time.Since(began), 20*time.Second) // of 60, or of 40 until the transport gives up
+			})
+		}
+	}
+}
+
+// The same in the first call that needs NCCL.
+func TestARankThatCannotMakeItsCommunicatorOfNcclInACall(t *testing.T) {
+	fakeNCCL(t)
+	began := time.Now()
+	for rank, err := range onStaged(t, 2, func(_ int, o *host.Options) {
+		o.Transports, o.Algo = []string{"builtin:cudaipc", "builtin:nccl"}, "all_reduce=nccl/tuned"
+	}, func(g *gpu) error {
+		p, err := g.driver.Alloc(g.ctx, 64)
+		if err != nil {
+			return err
+		}
+		if g.Rank() == 1 {
+			drivers[1].Fail("Alloc", 0, cuda.OutOfMemory)
+		}
+		return errors.Join(g.AllReduce(pointer(p), pointer(p), 16, plugin.Int32, plugin.OpSum, g), g.driver.Free(g.ctx, p))
+	}) {
+		require.ErrorIs(t, err, plugin.OutOfMemory, "rank %d", rank)
+		assert.ErrorContains(t, err, fmt.Sprintf("all_reduce on rank %d: rank 1: connecting transport nccl", rank))
+	}
+	assert.Less(t, time.Since(began), 20*time.Second)
 }

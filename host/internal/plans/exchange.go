@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/shunt-ccl/shunt/host/internal/call"
 	"github.com/shunt-ccl/shunt/host/internal/round"
@@ -214,7 +215,7 @@ func (pl *Planner) exchangeForPlans(ctx context.Context, plans []wanted, failed 
 			return false, err
 		}
 	}
-	return false, connectAll(ctx, items, all)
+	return false, pl.connectAll(ctx, items, all)
 }
 
 // planItems names the exchanges that some of a signature's plans need.
@@ -287,14 +288,29 @@ func (i exchangeItem) publish(ctx context.Context) ([]byte, error) {
 	return b, nil
 }
 
-// connectAll connects every item, up to the first that fails.
-func connectAll(ctx context.Context, items []exchangeItem, all [][][]byte) error {
+// unheardTime is how long a rank that could not connect waits for the others to come and hear of it.
+const unheardTime = time.Second
+
+// connectAll connects every item, up to the first that fails. The caller agrees with the other ranks on the outcome and
+// then calls heard. Ranks that do not come soon may wait for this one inside their transports: the communicator fails
+// then, which ends what they wait for and tells them why.
+func (pl *Planner) connectAll(ctx context.Context, items []exchangeItem, all [][][]byte) error {
 	for i, item := range items {
 		if err := connectItem(ctx, item, i, all); err != nil {
+			reason := failure{plugin.CodeOf(err), err.Error()}.of(pl.Rank)
+			pl.unheard = time.AfterFunc(unheardTime, func() { pl.Fail(reason, true) })
 			return err
 		}
 	}
 	return nil
+}
+
+// heard is called when the ranks have agreed on what connectAll returned on each.
+func (pl *Planner) heard() {
+	if pl.unheard != nil {
+		pl.unheard.Stop()
+		pl.unheard = nil
+	}
 }
 
 // connectItem hands the endpoint of item i what all ranks have published for it.

@@ -102,34 +102,66 @@ func TestARankThatHasFailedPublishesNothing(t *testing.T) {
 	require.Zero(t, e.asked)
 }
 
-// meeting is a group of one rank whose exchanges end when a late rank comes.
-type meeting struct{ late time.Duration }
+// meeting is a group of one rank each of whose exchanges ends when a late rank comes.
+type meeting struct{ late []time.Duration }
 
-func (m meeting) Agree(context.Context, string, error) error { return nil }
+func (m *meeting) Agree(context.Context, string, error) error { return nil }
 
-func (m meeting) AllGather(_ context.Context, _ string, payload []byte) ([][]byte, error) {
-	time.Sleep(m.late)
+func (m *meeting) AllGather(_ context.Context, _ string, payload []byte) ([][]byte, error) {
+	time.Sleep(m.late[0])
+	m.late = m.late[1:]
 	return [][]byte{payload}, nil
 }
+
+// connecting returns the planner of a rank whose call needs that its endpoint connects, and which meets late ranks
+// before and after that.
+func connecting(timeout time.Duration, connect func(context.Context) error, late ...time.Duration) *Planner {
+	pl := planning(0, []string{"in"}, &exchanging{connect: connect})
+	pl.World, pl.Timeout, pl.Stall, pl.Topology = 1, timeout, timeout, topology.New([]topology.Place{{}})
+	pl.Table, pl.Group = selector.New(), &meeting{late}
+	pl.Transports[0].Ask = offering(plugin.Support{Algorithms: []plugin.Algorithm{
+		{Name: "own", Latency: 1, Bandwidth: 1}}})
+	return pl
+}
+
+var sum = call.Call{Collective: plugin.AllReduce, DType: plugin.Float32, Size: 4}
 
 // Endpoints have the time of a call to connect, whenever the last rank has come.
 func TestLateRanksLeaveTheTimeToConnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const timeout = time.Minute
-		e := &exchanging{}
 		var left time.Duration
-		e.connect = func(ctx context.Context) error {
+		pl := connecting(timeout, func(ctx context.Context) error {
 			end, _ := ctx.Deadline()
 			left = time.Until(end)
 			return plugin.Errorf(plugin.System, "no route")
-		}
-		pl := planning(0, []string{"in"}, e)
-		pl.World, pl.Timeout, pl.Stall, pl.Topology = 1, timeout, timeout, topology.New([]topology.Place{{}})
-		pl.Table, pl.Group = selector.New(), meeting{timeout * 9 / 10}
-		pl.Transports[0].Ask = offering(plugin.Support{Algorithms: []plugin.Algorithm{
-			{Name: "own", Latency: 1, Bandwidth: 1}}})
-		_, err := pl.Prepare(t.Context(), 1, &call.Call{Collective: plugin.AllReduce, DType: plugin.Float32, Size: 4})
+		}, timeout*9/10, 0)
+		_, err := pl.Prepare(t.Context(), 1, &sum)
 		require.ErrorContains(t, err, "no route")
 		require.Greater(t, left, timeout/2)
 	})
+}
+
+// Ranks that wait inside their transports for one that could not connect learn it from the failure of the communicator.
+// Where they come by themselves, it stays as it is.
+func TestARankThatCannotConnectIsNotWaitedFor(t *testing.T) {
+	for late, failures := range map[time.Duration]int{unheardTime / 2: 0, 2 * unheardTime: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			var reasons []string
+			pl := connecting(time.Minute, func(context.Context) error {
+				return plugin.Errorf(plugin.System, "no route")
+			}, 0, late)
+			pl.Fail = func(reason *plugin.Error, spread bool) {
+				require.True(t, spread)
+				reasons = append(reasons, reason.Message)
+			}
+			_, err := pl.Prepare(t.Context(), 1, &sum)
+			require.ErrorContains(t, err, "no route")
+			time.Sleep(2 * unheardTime)
+			require.Len(t, reasons, failures, "ranks that come after %v", late)
+			for _, reason := range reasons {
+				require.Equal(t, "rank 0: connecting transport in for all_reduce/own: no route", reason)
+			}
+		})
+	}
 }

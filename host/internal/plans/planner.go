@@ -40,6 +40,8 @@ type Planner struct {
 	cache      cache
 	agreements uint64 // so far, for their tags
 	exchanges  int    // likewise, of bytes for plans
+
+	unheard *time.Timer // see connectAll; nil: all could connect
 }
 
 // Transport is one transport's endpoint, as plans use it.
@@ -101,7 +103,8 @@ func (pl *Planner) Prepare(ctx context.Context, number uint64, call *call.Call) 
 			limited, cancel = pl.Deadline(ctx) // the last rank has come just now
 			defer cancel()
 			mine.Published = published{}
-			err = connectAll(limited, items, all)
+			err = pl.connectAll(limited, items, all)
+			defer pl.heard()
 		}
 	}
 	if err == nil {
@@ -130,6 +133,7 @@ func (pl *Planner) PrepareAlone(ctx context.Context, tag string, failed error, c
 		return err
 	}
 	err = round.Exchange(ctx, pl.Group, tag, round.Agreement(pl.Rank, err), pl.sameChoices(aloneSignatures(collectives)))
+	pl.heard()
 	if err != nil {
 		for _, key := range made {
 			pl.cache.drop(key)

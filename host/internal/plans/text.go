@@ -39,6 +39,7 @@ func (pl *Planner) Texts(ctx context.Context, key call.Signature, bytes int64) (
 	}
 	pl.agreements++
 	answers, err := pl.Group.AllGather(ctx, fmt.Sprintf("show their plans (%s %d)", pl.Label, pl.agreements), payload)
+	pl.heard()
 	if err != nil {
 		return nil, pl.WrapError(what, err)
 	}
