@@ -37,6 +37,7 @@ type GPU struct {
 // Limits of an encoded place.
 const (
 	maxText    = 255
+	maxCPUSet  = 8 << 10 // enough for every other one of 1,024 CPUs, the longest set that Local returns
 	maxNUMA    = 1024
 	maxGPUs    = 64
 	maxEncoded = 1 << 20
@@ -50,7 +51,7 @@ func cut(s string) string {
 	return s
 }
 
-// Encode returns the place as bytes for Decode. Names longer than 255 bytes are cut.
+// Encode returns the place as bytes for Decode. Names longer than 255 bytes are cut, and sets of CPUs of over 8 KiB.
 func (p Place) Encode() []byte {
 	var w wire.Writer
 	w.U8(version)
@@ -60,7 +61,7 @@ func (p Place) Encode() []byte {
 	w.U32(uint32(p.PID))
 	w.U32(uint32(p.CPUs))
 	w.U32(uint32(p.Cores))
-	w.String(cut(p.CPUSet))
+	w.String(p.CPUSet[:min(len(p.CPUSet), maxCPUSet)])
 	nodes := p.NUMA[:min(len(p.NUMA), maxNUMA)]
 	w.U16(uint16(len(nodes)))
 	for _, n := range nodes {
@@ -98,7 +99,7 @@ func Decode(b []byte) (Place, error) {
 	p.Rank = number(-1)
 	p.Host, p.HostID = r.String(maxText), r.String(maxText)
 	p.PID, p.CPUs, p.Cores = number(0), number(0), number(0)
-	p.CPUSet = r.String(maxText)
+	p.CPUSet = r.String(maxCPUSet)
 	for range r.Count(maxNUMA, 2) {
 		p.NUMA = append(p.NUMA, int(r.U16()))
 	}

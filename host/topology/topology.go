@@ -64,28 +64,37 @@ func (t *Topology) LocalIndex(rank int) int { return slices.Index(t.LocalRanks(r
 // outnumber the CPUs that those sets hold, or a quota allows.
 func (t *Topology) Oversubscribed(rank int) bool {
 	own := t.Places[rank]
-	union := map[int]bool{}
 	mine, err := parseList(own.CPUSet)
 	if err != nil || len(mine) == 0 {
 		return len(t.LocalRanks(rank)) > max(own.CPUs, 1)
 	}
-	for _, c := range mine {
-		union[c] = true
+	type set struct {
+		cpus   []int
+		shared bool
 	}
+	sets := map[string]set{} // by text: many ranks have the same
+	union := map[int]bool{}
 	sharing := 0
 	quota := own.CPUs
 	limited := own.CPUs < len(mine)
 	for _, r := range t.LocalRanks(rank) {
 		p := t.Places[r]
-		cpus, err := parseList(p.CPUSet)
-		if err != nil || !slices.ContainsFunc(cpus, func(c int) bool { return slices.Contains(mine, c) }) {
+		s, seen := sets[p.CPUSet]
+		if !seen {
+			cpus, err := parseList(p.CPUSet)
+			s = set{cpus, err == nil && slices.ContainsFunc(cpus, func(c int) bool { return slices.Contains(mine, c) })}
+			sets[p.CPUSet] = s
+			for _, c := range cpus {
+				if s.shared {
+					union[c] = true
+				}
+			}
+		}
+		if !s.shared {
 			continue
 		}
 		sharing++
-		for _, c := range cpus {
-			union[c] = true
-		}
-		if p.CPUs < len(cpus) {
+		if p.CPUs < len(s.cpus) {
 			limited = true
 			quota = min(quota, p.CPUs)
 		}

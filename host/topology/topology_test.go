@@ -267,6 +267,28 @@ func TestTopology(t *testing.T) {
 	}
 }
 
+// Where every other CPU of a large host is one socket's, ranks that are bound to a socket know all of its CPUs.
+func TestLongSetsOfCPUsStayWhole(t *testing.T) {
+	var cpus []int
+	for c := 0; c < 1024; c += 2 {
+		cpus = append(cpus, c)
+	}
+	var places []Place
+	for range len(cpus) {
+		p, err := Decode(Place{HostID: "x", CPUSet: formatList(cpus), CPUs: len(cpus)}.Encode())
+		if err != nil {
+			t.Fatal(err)
+		}
+		places = append(places, p)
+	}
+	if New(places).Oversubscribed(0) {
+		t.Errorf("%d ranks on %d CPUs count as too many", len(places), len(cpus))
+	}
+	if !New(append(places, places[0])).Oversubscribed(0) {
+		t.Errorf("%d ranks on %d CPUs do not count as too many", len(places)+1, len(cpus))
+	}
+}
+
 func TestSharedGPUIsFound(t *testing.T) {
 	gpu := func(host string, uuids ...string) Place {
 		p := Place{HostID: host}
