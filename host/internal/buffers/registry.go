@@ -77,7 +77,7 @@ type export struct {
 	entered    time.Time
 	idle       int // looks in a row that have found it unused
 	leaving    departure
-	left       time.Time // when kernels to come did not find it any more
+	left       time.Time // from when on kernels to come do not find it; zero: they still may
 	until      uint64    // findings of kernels that have to be forgotten first
 }
 

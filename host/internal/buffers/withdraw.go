@@ -2,6 +2,7 @@ package buffers
 
 import (
 	"encoding/binary"
+	"errors"
 	"slices"
 	"time"
 
@@ -30,8 +31,16 @@ func (t *Registry) withdraw(at int) error {
 		return nil
 	}
 	e.leaving = withdrawn
+	return t.hide(at)
+}
+
+// hide makes kernels to come not find an export that is withdrawn. Until it succeeds, which depart sees to, the export
+// stays in its place, and peers keep it mapped. t.mu is held.
+func (t *Registry) hide(at int) error {
 	err := t.copies.Put(t.table+cuda.Ptr(plugin.DirectoryEntry(at))+16, make([]byte, 8))
-	e.left = time.Now()
+	if err == nil {
+		t.exports[at].left = time.Now()
+	}
 	return err
 }
 
@@ -51,12 +60,21 @@ const departGrace = 5 * time.Millisecond
 // were are forgotten, a later one is at work.
 func (t *Registry) depart() error {
 	now := time.Now()
-	ready := func(e *export) bool { return e.bytes > 0 && e.leaving != staying && now.Sub(e.left) >= departGrace }
+	ready := func(e *export) bool {
+		return e.bytes > 0 && e.leaving != staying && !e.left.IsZero() && now.Sub(e.left) >= departGrace
+	}
+	some, hidden := false, error(nil)
 	t.mu.Lock()
-	some := slices.ContainsFunc(t.exports[:t.high], func(e export) bool { return ready(&e) })
+	for i := range t.exports[:t.high] {
+		e := &t.exports[i]
+		if e.leaving != staying && e.left.IsZero() {
+			hidden = errors.Join(hidden, t.hide(i))
+		}
+		some = some || ready(e)
+	}
 	t.mu.Unlock()
-	if !some {
-		return nil
+	if hidden != nil || !some {
+		return hidden
 	}
 	before, err := t.counts()
 	if err != nil {

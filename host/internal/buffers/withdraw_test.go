@@ -104,6 +104,25 @@ func TestWithdrawnExportsStayWhileKernelsUseThem(t *testing.T) {
 	}
 }
 
+// An export that kernels may still find, as the driver has not hidden it from them, stays mapped by peers.
+func TestExportsThatKernelsFindStay(t *testing.T) {
+	d := aRegistry(t)
+	at := d.export(t)
+	driver, known := d.gpu.Driver.(*cudatest.Driver), make([]byte, 8)
+	place := d.table + cuda.Ptr(plugin.DirectoryEntry(at)) + 16
+	require.NoError(t, driver.Write(d.gpu.Context, place, []byte{2, 0, 0, 0, 0, 0, 0, 0}))
+	d.count4(t, 0, 0, 0, 0)
+	driver.Fail("Copy", 0, cuda.OutOfMemory)
+	found, err := d.endExports(d.exports[at].base)
+	require.True(t, found)
+	require.Error(t, err)
+	for published := true; published; _, published = d.pages[0].read(at) {
+		require.NoError(t, d.depart())
+	}
+	require.NoError(t, driver.Read(d.gpu.Context, known, place))
+	require.Zero(t, binary.LittleEndian.Uint64(known), "a kernel finds what peers unmap")
+}
+
 // A window goes although what was at its address before is still on its way out: its entry would be taken for the
 // memory that gets that address next.
 func TestAWindowGoesBehindWhatWasThereBefore(t *testing.T) {
