@@ -45,21 +45,12 @@ func (s *Staging) Put(to cuda.Ptr, data []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	copy(s.bytes(), data)
-	if err := s.driver.Copy(s.context, to, s.memory.Device, int64(len(data)), s.stream); err != nil {
-		return err
-	}
-	return s.driver.SynchronizeStream(s.context, s.stream)
+	return s.Wait(s.driver.Copy(s.context, to, s.memory.Device, int64(len(data)), s.stream))
 }
 
-// Zero clears the GPU's memory, and returns when it is done, or has failed and nothing of it is under way any more. It
-// runs on no multiprocessor: those may all be taken by kernels that wait.
-func (s *Staging) Zero(to cuda.Ptr, bytes int64) (err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	clear(s.bytes())
-	for at := int64(0); at < bytes && err == nil; at += s.memory.Bytes {
-		err = s.driver.Copy(s.context, to+cuda.Ptr(at), s.memory.Device, min(s.memory.Bytes, bytes-at), s.stream)
-	}
+// Wait returns err and the stream's own error, once nothing in the stream is under way any more: the memory may be
+// released, also after a failure.
+func (s *Staging) Wait(err error) error {
 	if failed := s.driver.SynchronizeStream(s.context, s.stream); failed != nil {
 		_ = s.driver.Synchronize(s.context)
 		err = errors.Join(err, failed)
@@ -67,14 +58,23 @@ func (s *Staging) Zero(to cuda.Ptr, bytes int64) (err error) {
 	return err
 }
 
+// Zero clears the GPU's memory, and returns when it is done. It runs on no multiprocessor: those may all be taken by
+// kernels that wait.
+func (s *Staging) Zero(to cuda.Ptr, bytes int64) (err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.bytes())
+	for at := int64(0); at < bytes && err == nil; at += s.memory.Bytes {
+		err = s.driver.Copy(s.context, to+cuda.Ptr(at), s.memory.Device, min(s.memory.Bytes, bytes-at), s.stream)
+	}
+	return s.Wait(err)
+}
+
 // Get copies the other way, from the device into data.
 func (s *Staging) Get(data []byte, from cuda.Ptr) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.driver.Copy(s.context, s.memory.Device, from, int64(len(data)), s.stream); err != nil {
-		return err
-	}
-	if err := s.driver.SynchronizeStream(s.context, s.stream); err != nil {
+	if err := s.Wait(s.driver.Copy(s.context, s.memory.Device, from, int64(len(data)), s.stream)); err != nil {
 		return err
 	}
 	copy(data, s.bytes())

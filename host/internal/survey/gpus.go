@@ -55,10 +55,7 @@ func (g *GPUs) Probe(ctx context.Context, tag string, id uint64, regions []*memo
 	}
 	// The next agreement of Init comes before anything else is written there.
 	err := g.Driver.Set(g.Context, at(g.Rank, 0), 0, g.ProbeBytes(), g.Copies.Stream())
-	if err == nil {
-		err = g.Driver.SynchronizeStream(g.Context, g.Copies.Stream())
-	}
-	return g.Group.Agree(ctx, tag+" cleared", err)
+	return g.Group.Agree(ctx, tag+" cleared", g.Copies.Wait(err))
 }
 
 // writePatterns lays this rank's patterns out in its own memory and has the GPU
@@ -67,13 +64,13 @@ func (g *GPUs) writePatterns(id uint64, at func(rank, place int) cuda.Ptr) error
 	for peer := range g.World {
 		from := at(g.Rank, g.World+peer)
 		if err := g.Copies.Put(from, pattern(id, g.Rank, peer)); err != nil {
-			return err
+			return g.Copies.Wait(err)
 		}
 		if err := g.Driver.Copy(g.Context, at(peer, g.Rank), from, PatternBytes, g.Copies.Stream()); err != nil {
-			return fmt.Errorf("writing into the GPU memory of %s: %w", g.PeerName(peer), err)
+			return fmt.Errorf("writing into the GPU memory of %s: %w", g.PeerName(peer), g.Copies.Wait(err))
 		}
 	}
-	return g.Driver.SynchronizeStream(g.Context, g.Copies.Stream())
+	return g.Copies.Wait(nil)
 }
 
 // readPatterns looks at what peers wrote here, and reads back what this rank
@@ -99,7 +96,7 @@ func (g *GPUs) readPatterns(id uint64, at func(rank, place int) cuda.Ptr) error 
 			err = g.Copies.Get(got, back)
 		}
 		if err != nil {
-			return fmt.Errorf("reading the GPU memory of %s: %w", g.PeerName(peer), err)
+			return fmt.Errorf("reading the GPU memory of %s: %w", g.PeerName(peer), g.Copies.Wait(err))
 		}
 		if want := pattern(id, g.Rank, peer); !bytes.Equal(got, want) {
 			return plugin.Errorf(plugin.Device, "rank %d's GPU (%s) read %d bytes of the memory of %s's (%s), and %s", g.Rank,
