@@ -60,8 +60,7 @@ func (s *Set) NewWindow(ctx context.Context, tag string, size WindowSize) (*Wind
 		err = s.Plans.PrepareAlone(ctx, tag+" plans", nil, oneSided...)
 	}
 	if err != nil {
-		w.unmap()
-		_ = w.free() // likewise
+		_ = errors.Join(w.unmap(), w.free()) // likewise
 		return nil, err
 	}
 	w.Local = w.mappings.Local(s.Rank)
@@ -186,8 +185,7 @@ func (w *Window) Close() error {
 		w.set.GPU.Exec.ClearRegion(w.endpoint.Base, w.ID)
 		return nil
 	}
-	w.unmap()
-	return w.free()
+	return errors.Join(w.unmap(), w.free())
 }
 
 // free gives this rank's memory back, also where the context of the call has ended: what stayed would keep its place
@@ -198,7 +196,7 @@ func (w *Window) free() error {
 	return w.endpoint.Endpoint.Free(ctx, w.ID)
 }
 
-func (w *Window) unmap() {
+func (w *Window) unmap() error {
 	s := w.set
 	s.Symmetric.Remove(w.symmetric)
 	if s.GPU != nil {
@@ -210,6 +208,7 @@ func (w *Window) unmap() {
 	} else {
 		s.Engine.ClearRegion(w.endpoint.Base, w.ID)
 	}
-	_ = w.mappings.Close() // a mapping of ours: munmap of a valid range does not fail
+	err := w.mappings.Close()
 	w.mappings = nil
+	return err
 }
