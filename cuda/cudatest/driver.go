@@ -2,6 +2,7 @@ package cudatest
 
 import (
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 
@@ -42,6 +43,7 @@ type Driver struct {
 	frees      frees
 	next       uint64
 	failures   map[string]*failure
+	calls      map[string]int // made so far
 	memory     memory
 	streams    map[cuda.Stream]*stream
 	handles    []cuda.Stream // of destroyed streams, for the next ones
@@ -77,6 +79,7 @@ func New(o Options) *Driver {
 	}
 	d := &Driver{
 		options: o, done: make(chan struct{}), next: machine.Add(1) << 32, failures: map[string]*failure{},
+		calls:  map[string]int{},
 		memory: newMemory(), streams: map[cuda.Stream]*stream{}, events: map[cuda.Event]*event{},
 		graphs: map[cuda.Graph]*graph{}, conditions: map[Condition]*condition{}, execs: map[cuda.GraphExec]*graph{},
 		modules: map[cuda.Module]bool{}, kernels: map[cuda.Function]loaded{}, peers: map[[2]cuda.Context]bool{},
@@ -92,6 +95,13 @@ func (d *Driver) Fail(method string, after int, result cuda.Result) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.failures[method] = &failure{after, result}
+}
+
+// Calls counts the calls so far by the names that Fail takes.
+func (d *Driver) Calls() map[string]int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return maps.Clone(d.calls)
 }
 
 // Pending reports whether a failure that Fail asked for has not happened yet.
@@ -188,6 +198,7 @@ func (d *Driver) call(method string, format string, args ...any) error {
 // injected counts a call and returns the result that a test injected for it. The
 // caller holds the lock.
 func (d *Driver) injected(method string) cuda.Result {
+	d.calls[method]++
 	f := d.failures[method]
 	if f == nil {
 		return cuda.Success
