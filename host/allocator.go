@@ -102,7 +102,7 @@ func (a *Allocator) Free(p unsafe.Pointer, stream Stream) error {
 }
 
 // RecordStream makes Free of an allocation wait for what is in another stream by then, too. The stream must exist until
-// then.
+// then; it cannot be the calling thread's own (CU_STREAM_PER_THREAD), as another thread may free.
 func (a *Allocator) RecordStream(p unsafe.Pointer, stream Stream) error {
 	return a.wrap("record_stream", a.memory.RecordStream(cuda.Ptr(uintptr(p)), streamOf(stream)))
 }

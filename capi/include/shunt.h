@@ -523,7 +523,7 @@ SHUNT_API shunt_status shunt_allocator_alloc(shunt_allocator allocator, int64_t 
 SHUNT_API shunt_status shunt_allocator_free(shunt_allocator allocator, void *memory, void *stream);
 
 /* Makes the free of memory wait for what is in another stream by then; stream must exist
- * until then. */
+ * until then, and cannot be CU_STREAM_PER_THREAD: another thread may free. */
 SHUNT_API shunt_status shunt_allocator_record_stream(shunt_allocator allocator, const void *memory, void *stream);
 
 /* Grows the allocator unless it has that many bytes in one piece that nothing uses any

@@ -97,7 +97,8 @@ class Allocator(Owned):
                                                                _stream(stream)))
 
     def record_stream(self, address: int, stream: StreamLike) -> None:
-        """Makes the free of memory wait for what is in another stream by then; the stream must exist until then."""
+        """Makes the free of memory wait for what is in another stream by then; the stream must exist until then. It
+        cannot be the thread's own (CU_STREAM_PER_THREAD)."""
         address = whole(address, "record_stream: address")
         _library.check(_library.library().shunt_allocator_record_stream(self._alive(), address, _stream(stream)))
 

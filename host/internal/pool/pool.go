@@ -288,8 +288,12 @@ func (p *Pool) Free(at cuda.Ptr, stream cuda.Stream) error {
 	return nil
 }
 
-// RecordStream makes Free wait for another stream's work too.
+// RecordStream makes Free wait for another stream's work too. It rejects a thread's own stream: the thread that frees
+// may be another one, whose own stream has the same handle.
 func (p *Pool) RecordStream(address cuda.Ptr, stream cuda.Stream) error {
+	if stream == cuda.PerThreadStream {
+		return plugin.Errorf(plugin.InvalidArgument, "stream %d is the calling thread's own (CU_STREAM_PER_THREAD), and another thread may free the memory; pass a stream that was created", cuda.PerThreadStream)
+	}
 	at, err := p.where(stream)
 	if err != nil {
 		return err

@@ -3,7 +3,9 @@ package pool
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,6 +13,7 @@ import (
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/cuda/cudatest"
 	"github.com/shunt-ccl/shunt/host/executor"
+	"github.com/shunt-ccl/shunt/plugin"
 )
 
 // bench is a driver, a pool and streams that a test can hold up.
@@ -26,7 +29,12 @@ type bench struct {
 
 func newBench(t *testing.T, ordered bool, streams int) *bench {
 	t.Helper()
-	b := &bench{T: t, driver: cudatest.New(cudatest.Options{})}
+	return newBenchOf(t, cudatest.Options{}, ordered, streams)
+}
+
+func newBenchOf(t *testing.T, o cudatest.Options, ordered bool, streams int) *bench {
+	t.Helper()
+	b := &bench{T: t, driver: cudatest.New(o)}
 	context, err := b.driver.Retain(0)
 	require.NoError(t, err)
 	b.gpu = GPU{Driver: b.driver, Context: context}
@@ -236,6 +244,46 @@ func TestReusedHandleIsAnotherStream(t *testing.T) {
 	require.NoError(t, b.driver.Synchronize(b.gpu.Context))
 	require.Equal(t, p, b.alloc(512, 0))
 	b.release(p, 0)
+}
+
+// Threads that free and allocate in their own streams, which have one handle, are ordered by nothing.
+func TestThreadsOwnStreamsAreSeveral(t *testing.T) {
+	for _, unnumbered := range []bool{false, true} {
+		t.Run(fmt.Sprint("unnumbered ", unnumbered), func(t *testing.T) {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			b := newBenchOf(t, cudatest.Options{NoStreamIDs: unnumbered}, false, 1)
+			b.add(Granularity)
+			b.streams = append(b.streams, cuda.PerThreadStream)
+			defer func() { b.streams = b.streams[:1] }()
+			elsewhere := func() (p cuda.Ptr, err error) {
+				var other sync.WaitGroup
+				other.Go(func() {
+					runtime.LockOSThread() // and ends with its goroutine
+					p, err = b.pool.Alloc(Granularity, cuda.PerThreadStream)
+				})
+				other.Wait()
+				return p, err
+			}
+			p := b.alloc(Granularity, 1)
+			b.gates[0]++
+			require.NoError(t, b.driver.WaitValue(b.gpu.Context, cuda.PerThreadStream, b.word.Device, b.gates[0]))
+			b.release(p, 1)
+			other, err := elsewhere()
+			require.NoError(t, err)
+			require.Zero(t, other, "this thread's stream still uses it")
+			require.Equal(t, p, b.alloc(Granularity, 1))
+			b.release(p, 1)
+			b.open(0)
+			require.NoError(t, b.driver.SynchronizeStream(b.gpu.Context, cuda.PerThreadStream))
+			other, err = elsewhere()
+			require.NoError(t, err)
+			require.Equal(t, p, other)
+			require.ErrorIs(t, b.pool.RecordStream(p, cuda.PerThreadStream), plugin.InvalidArgument,
+				"another thread that frees cannot wait for it")
+			b.release(p, 0)
+		})
+	}
 }
 
 // What was allocated or freed in a capture is the graph's as long as it, or an executable, exists.

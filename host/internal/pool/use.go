@@ -3,6 +3,8 @@ package pool
 import (
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -10,7 +12,7 @@ import (
 // place is a stream as it was at a call.
 type place struct {
 	handle  cuda.Stream
-	id      uint64 // the stream's own, which a reused handle does not share; the handle where the driver has none
+	id      uint64 // the stream's own, which a reused handle does not share; numbered's where the driver has none
 	capture *capture
 }
 
@@ -50,7 +52,7 @@ func (p *Pool) where(stream cuda.Stream) (place, error) {
 func (p *Pool) placed(stream cuda.Stream, c cuda.Capture) (place, error) {
 	at := place{handle: stream, id: c.Stream}
 	if at.id == 0 {
-		at.id = uint64(stream)
+		at.id = numbered(stream)
 	}
 	switch {
 	case c.Status == cuda.CaptureInvalidated:
@@ -58,10 +60,19 @@ func (p *Pool) placed(stream cuda.Stream, c cuda.Capture) (place, error) {
 	case c.ID == 0:
 		return at, nil
 	}
-	at.id = uint64(stream) // alike whether the driver tells or not: captures end before streams
+	at.id = numbered(stream) // alike whether the driver tells or not: captures end before streams
 	var err error
 	at.capture, err = p.captured(c)
 	return at, err
+}
+
+// numbered returns a stream's number where the driver does not tell one: its handle, or for the threads' own streams,
+// which have one handle, the thread.
+func numbered(stream cuda.Stream) uint64 {
+	if stream == cuda.PerThreadStream {
+		return 1<<63 | uint64(unix.Gettid())
+	}
+	return uint64(stream)
 }
 
 // captured returns a capture, tied to its graph.
