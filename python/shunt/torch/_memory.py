@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 from .. import _allocator, _library
 from .._operations import whole
-from .._tables import InvalidArgumentError
+from .._tables import Code, InvalidArgumentError
 from ._backend import ShuntBackend
 from ._calls import _backend
 
@@ -120,10 +120,11 @@ def _register_mem_pool(self: Any, pool: Any, symm: bool = False) -> None:
 
 
 def _deregister_mem_pool(self: Any, pool: Any) -> None:
-    """Undoes register_mem_pool."""
-    handle = self.communicator_handle(_device(None))
-    for address in _registered.pop((handle, pool.id), []):
-        _library.check(_library.library().shunt_deregister(handle, address))
+    """Undoes register_mem_pool. Segments that the pool has freed since then are registered no more."""
+    handle, lib = self.communicator_handle(_device(None)), _library.library()
+    for status in [lib.shunt_deregister(handle, address) for address in _registered.pop((handle, pool.id), [])]:
+        if status != Code.INVALID_ARGUMENT:
+            _library.check(status)
 
 
 ShuntBackend.mem_allocator = property(_mem_allocator)
