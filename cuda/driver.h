@@ -93,6 +93,7 @@ typedef uint64_t sc_handle;   /* CUcontext, CUstream, CUevent, …: opaque point
   X(GraphDestroy, cuGraphDestroy, (void *))                                                                \
   X(GraphExecDestroy, cuGraphExecDestroy, (void *))                                                        \
   X(UserObjectCreate, cuUserObjectCreate, (void **, void *, void (*)(void *), unsigned, unsigned))         \
+  X(UserObjectRelease, cuUserObjectRelease, (void *, unsigned))                                            \
   X(GraphRetainUserObject, cuGraphRetainUserObject, (void *, void *, unsigned, unsigned))                  \
   X(ModuleLoadData, cuModuleLoadData, (void **, const void *))                                             \
   X(ModuleUnload, cuModuleUnload, (void *))                                                                \

@@ -334,6 +334,9 @@ func TestGraphTokensAreHandedOutWhenTheGraphIsGone(t *testing.T) {
 	require.Equal(t, []uint64{42}, d.Released(buffer))
 	require.Empty(t, d.Released(buffer))
 
+	require.Error(t, d.RetainOnGraph(0, 43))
+	require.Equal(t, []uint64{43}, d.Released(buffer), "nothing is kept for a graph that did not take it")
+
 	for token := range uint64(6) { // more than there is room for
 		require.NoError(t, d.RetainOnGraph(1, token))
 		require.NoError(t, d.DestroyGraph(1))

@@ -69,6 +69,7 @@ static void push(void *data) {
 
 int sc_graph_retain(sc_handle graph, uint64_t token) {
   NEED(UserObjectCreate);
+  NEED(UserObjectRelease);
   NEED(GraphRetainUserObject);
   node *n = malloc(sizeof *n);
   if (!n) return 2;
@@ -79,8 +80,11 @@ int sc_graph_retain(sc_handle graph, uint64_t token) {
     free(n);
     return result;
   }
-  /* The reference moves to the graph: nothing is left here to release. */
-  return cu.GraphRetainUserObject(P(graph), object, 1, 1);
+  /* The reference moves to the graph: nothing is left here to release, but where the graph does not take it. Then the
+   * token comes without having been in a graph. */
+  result = cu.GraphRetainUserObject(P(graph), object, 1, 1);
+  if (result) cu.UserObjectRelease(object, 1);
+  return result;
 }
 
 int sc_released(uint64_t *tokens, int max) {

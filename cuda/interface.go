@@ -121,7 +121,8 @@ type Driver interface {
 	DestroyGraphExec(x GraphExec) error
 	// RetainOnGraph ties a token to a graph: Released hands it out once neither
 	// the graph nor an executable made of it is left. Nothing else happens
-	// when they go: no call, no lock.
+	// when they go: no call, no lock. After an error Released may hand the token
+	// out too.
 	RetainOnGraph(g Graph, token uint64) error
 	Released(tokens []uint64) []uint64
 

@@ -199,7 +199,11 @@ int cuUserObjectCreate(void **o, void *data, destructor d, unsigned count, unsig
   *o = data;
   return 0;
 }
-int cuGraphRetainUserObject(void *g, void *o, unsigned count, unsigned flags) { return 0; }
+int cuUserObjectRelease(void *o, unsigned count) {
+  destroy(o);
+  return 0;
+}
+int cuGraphRetainUserObject(void *g, void *o, unsigned count, unsigned flags) { return g ? 0 : 1; }
 int cuGraphDestroy(void *g) {
   destroy(object);
   return 0;
