@@ -43,6 +43,26 @@ func TestDeviceInitFailsAlikeEverywhere(t *testing.T) {
 	}
 }
 
+// Whichever call of a new communicator fails, what is in the streams has ended before the memory goes.
+func TestDeviceInitThatFailsHalfWayLeavesNothingRunning(t *testing.T) {
+	for _, method := range []string{"Copy", "Set"} {
+		for after := 0; ; after++ {
+			drivers := gpus(t, 3)
+			drivers[1].Fail(method, after, cuda.OutOfMemory)
+			errs := deviceErrors(t, drivers, nil, func(*rank) error { return nil })
+			if drivers[1].Pending(method) {
+				require.NoError(t, errors.Join(errs...))
+				require.NotZero(t, after, method)
+				break
+			}
+			for rank, err := range errs {
+				require.ErrorIs(t, err, plugin.OutOfMemory, "rank %d, %s %d", rank, method, after)
+				require.ErrorContains(t, err, "rank 1", "rank %d, %s %d", rank, method, after)
+			}
+		}
+	}
+}
+
 func TestDeviceTimeoutNamesTheAbsentRank(t *testing.T) {
 	errs := deviceErrors(t, gpus(t, 3), func(_ int, o *host.Options) { o.Timeout = 1500 * time.Millisecond },
 		func(r *rank) error {
