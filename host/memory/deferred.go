@@ -152,7 +152,8 @@ func (f *Deferred) Map(ctx context.Context, i int, peers []int, enter func(rank 
 		}
 		if err != nil {
 			return &plugin.Error{Code: plugin.CodeOf(err), Rank: rankOf(err), Cause: err,
-				Message: fmt.Sprintf("making %d bytes of memory for messages (region %d of rank %d): %v", p.Bytes, p.ID, of, err)}
+				Message: fmt.Sprintf("making %d bytes of memory for messages on rank %d (region %d of rank %d): %v", p.Bytes,
+					f.Rank, p.ID, of, err)}
 		}
 		p.mapped[of] = true
 	}
