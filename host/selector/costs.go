@@ -61,14 +61,9 @@ func (c *Costs) lookup(req plugin.Request, topology, qualified string) (points [
 	return points, source
 }
 
-// Digest is equal for costs that make the same choices. Comments do not count.
+// Digest is equal for costs that make the same choices.
 func (c Costs) Digest() string {
 	c.Mode = c.mode()
-	for _, t := range []**Tuning{&c.Tuning, &c.Builtin} {
-		if *t != nil {
-			*t = &Tuning{Version: TuningVersion, Entries: (*t).Entries}
-		}
-	}
 	return digest(c.Encode())
 }
 
@@ -77,8 +72,13 @@ func digest(text []byte) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// Encode returns the costs as bytes for DecodeCosts.
+// Encode returns the costs, without comments, as bytes for DecodeCosts.
 func (c Costs) Encode() []byte {
+	for _, t := range []**Tuning{&c.Tuning, &c.Builtin} {
+		if *t != nil {
+			*t = &Tuning{Version: TuningVersion, Entries: (*t).Entries}
+		}
+	}
 	text, err := json.Marshal(c)
 	if err != nil {
 		panic("selector: " + err.Error()) // plain data; ParseTuning has refused what JSON cannot hold

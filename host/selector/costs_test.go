@@ -3,6 +3,7 @@ package selector
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -93,4 +94,16 @@ func TestDecodeCosts(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 	require.True(t, json.Valid(costs.Encode()))
+}
+
+// What other ranks take of a file is not longer for its comment, of which JSON escapes some characters.
+func TestCommentsStayOnTheirRank(t *testing.T) {
+	text := `{"shunt_tuning": 1, "comment": "` + strings.Repeat("<", maxTuningBytes-100) + `", "entries": []}`
+	tuning, err := ParseTuning([]byte(text))
+	require.NoError(t, err)
+	costs := Costs{Tuning: tuning}
+	require.Less(t, len(costs.Encode()), 100)
+	_, err = DecodeCosts(costs.Encode())
+	require.NoError(t, err)
+	require.Len(t, tuning.Comment, maxTuningBytes-100)
 }
