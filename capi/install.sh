@@ -18,8 +18,7 @@ install -m 644 "$here/../LICENSE" "$here/../THIRD_PARTY_NOTICES" "$root/share/do
 install -m 755 "$library" "$root/$libdir/libshunt.so.$version"
 ln -sf "libshunt.so.$version" "$root/$libdir/libshunt.so.$(number MAJOR)"
 ln -sf "libshunt.so.$(number MAJOR)" "$root/$libdir/libshunt.so"
-install -m 644 "$here/include/shunt.h" "$here/../plugin/shunt_tables.h" "$here/../plugin/shunt_transport.h" \
-  "$root/include/"
+install -m 644 "$here/include/shunt.h" "$here"/../plugin/shunt_*.h "$root/include/"
 
 fill() {
   sed -e "s|@PREFIX@|$prefix|g" -e "s|@LIBDIR@|$libdir|g" -e "s|@VERSION@|$version|g" -e "s|@MAJOR@|$(number MAJOR)|g" \

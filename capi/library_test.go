@@ -189,6 +189,17 @@ func install(t *testing.T, libdir string) (root, prefix string) {
 	return stage, filepath.Join(stage, "opt/shunt")
 }
 
+// Authors of transports in C need all headers of the contract, which they may not have in a checkout.
+func TestInstalledTreeHasTheContract(t *testing.T) {
+	_, prefix := install(t, "lib")
+	headers, err := filepath.Glob("../plugin/*.h")
+	require.NoError(t, err)
+	require.NotEmpty(t, headers)
+	for _, header := range headers {
+		require.FileExists(t, filepath.Join(prefix, "include", filepath.Base(header)))
+	}
+}
+
 const smallProgram = `#include <shunt.h>
 int main(void) {
   int32_t major;

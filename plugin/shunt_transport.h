@@ -9,7 +9,8 @@
  *
  * and is never unloaded. Nothing may throw, panic, exit or longjmp across these
  * functions: catch it inside, and return SHUNT_INTERNAL. Strings are UTF-8 and
- * zero-terminated. C90, C++11 and later compile this header.
+ * zero-terminated. C90, C++11 and later compile this header. A source file includes
+ * this header or shunt.h, not both: each has a shunt_request of its own.
  *
  * A transport whose language runtime starts on a thread of its own (Go) also
  * defines

@@ -26,7 +26,7 @@ MACHINE = os.environ.get("PORTABLE_ARCH") or platform.machine()
 #: bin/ and lib/, as scripts/portable.sh builds them, and extensions of shunt.torch.
 PORTABLE = os.path.join(ROOT, "build", f"portable-{MACHINE}")
 
-HEADERS = ["capi/include/shunt.h", "plugin/shunt_tables.h", "plugin/shunt_transport.h"]
+HEADERS = ["capi/include/shunt.h", "plugin/shunt_tables.h", "plugin/shunt_transport.h", "plugin/shunt_ring.h"]
 
 
 class WithLibrary(build_py):
