@@ -39,11 +39,11 @@ func writeReference(folder, shunt string) error {
 		}
 		write(filepath.Join(folder, "go-"+strings.ReplaceAll(path, "/", "-")+".md"), text)
 	}
-	header, err := os.ReadFile("capi/include/shunt.h")
+	c, err := cPage(".")
 	if err != nil {
 		return err
 	}
-	write(filepath.Join(folder, "c.md"), headerPage("shunt.h", string(header)))
+	write(filepath.Join(folder, "c.md"), c)
 	help, err := commandPage(shunt)
 	if err != nil {
 		return err
@@ -143,11 +143,21 @@ func (p *goPrinter) functions(level string, functions []*doc.Func) {
 	}
 }
 
+// cPage returns the page of the C header of a checkout, and of the tables that it includes: status codes, dtypes, ops.
+func cPage(root string) (string, error) {
+	header, err := os.ReadFile(filepath.Join(root, "capi/include/shunt.h"))
+	if err != nil {
+		return "", err
+	}
+	tables, err := os.ReadFile(filepath.Join(root, "plugin/shunt_tables.h"))
+	return headerPage("# C: shunt.h", string(header)) + "\n" + headerPage("## shunt_tables.h", string(tables)), err
+}
+
 // headerPage turns a C header into Markdown: a comment that begins a line becomes
 // prose, what follows it up to the next one becomes code.
-func headerPage(name, header string) string {
+func headerPage(title, header string) string {
 	var out strings.Builder
-	fmt.Fprintf(&out, "# C: %s\n", name)
+	out.WriteString(title + "\n")
 	for header != "" {
 		code, rest, found := strings.Cut("\n"+header, "\n/*")
 		if code = strings.TrimSpace(code); code != "" {
