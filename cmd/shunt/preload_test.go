@@ -88,6 +88,10 @@ func preloadBesideOthers(t *testing.T, folder, library string) {
 		"--", "sh", "-c", "echo $LD_PRELOAD").Output()
 	require.NoError(t, err)
 	require.Equal(t, library+":other.so\n", string(out))
+
+	out, err = exec.Command(filepath.Join(folder, "shunt"), "run", "--nccl", "/nonexistent").CombinedOutput()
+	require.Error(t, err)
+	require.Equal(t, 1, strings.Count(string(out), "\n"), "one reason, that of the program: %s", out)
 }
 
 // commandIn copies the command to a folder.

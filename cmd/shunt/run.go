@@ -224,7 +224,8 @@ func (r *runner) start(c *cobra.Command, args []string) error {
 	defer stop()
 	began := time.Now()
 	attempts, err := attempt(c, j, r.timeout, r.restarts, received)
-	if r.overNCCL {
+	ran := err == nil || errors.As(err, new(*launch.Failure)) || errors.As(err, new(*exitError))
+	if r.overNCCL && ran {
 		verdict := gather.verdict
 		if preloaded != nil {
 			verdict = preloaded.verdict
