@@ -12,8 +12,8 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Options say how to join. The zero value takes everything from the environment: rank and world from torchrun, Open
-// MPI, MPICH or Slurm, the rest from SHUNT_* variables.
+// Options say how to join. The zero value takes everything from the environment: rank and world from the launcher, the
+// rest from SHUNT_* variables.
 type Options struct {
 	Rank, World int // World 0: both from the environment
 	// where the ranks meet: "tcp://host:port", "file:///path" or a unique id, see bootstrap.NewID; "" and "env": from

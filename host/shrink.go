@@ -8,10 +8,10 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Shrink makes a new communicator of the ranks that are still there, after a peer's death, a plugin's, or an abort.
-// Every survivor calls it; the old communicator is then only good for Close. Ranks keep their order, and plugins whose
-// process has died are started again. If a rank or a plugin dies meanwhile, all survivors try again, because of plugins
-// alone three times in a row; if one fails otherwise, or its context ends, all return an error.
+// Shrink makes a new communicator of the ranks that are still there, after a failure of this one. Every survivor calls
+// it; the old communicator is then only good for Close. Ranks keep their order, and plugins whose process has died are
+// started again. If a rank or a plugin dies meanwhile, all survivors try again, because of plugins alone three times in
+// a row; if one fails otherwise, or its context ends, all return an error.
 func (c *Communicator) Shrink(ctx context.Context) (*Communicator, error) {
 	if err := c.closed("shrink"); err != nil {
 		return nil, err

@@ -106,7 +106,7 @@ func (b *Builder) step(s Step) int {
 	return len(b.plan.Steps) - 1
 }
 
-// Set appends dst = alu(a, b, c) to an existing temporary.
+// Set appends dst = alu(x, y, z) to an existing temporary.
 func (b *Builder) Set(dst Reg, alu Alu, x, y, z Reg) {
 	b.step(Step{Kind: StepSet, Alu: alu, Dst: uint16(dst), A: uint16(x), B: uint16(y), C: uint16(z)})
 }

@@ -163,8 +163,8 @@ type Request struct {
 	// that all ranks registered as symmetric and that all have mapped, and is
 	// equally long everywhere: plans may use SpacePeerRecv. The callers
 	// guarantee that the offsets are equal; a plan should check it (SlotWindow,
-	// SlotOffset). Only for all_reduce, broadcast, all_gather, reduce_scatter,
-	// all_to_all and scatter.
+	// SlotOffset). Only for all_reduce, broadcast, all_gather, all_to_all and
+	// scatter.
 	Symmetric bool
 	// DeviceCounts: counts and displacements of all_to_all_v lie in device memory,
 	// where a kernel reads them when it runs: SlotArrays holds where. Only asked of

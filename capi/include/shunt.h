@@ -194,7 +194,7 @@ SHUNT_API shunt_status shunt_world(shunt_comm comm, int32_t *world);
 SHUNT_API shunt_status shunt_split(shunt_comm comm, int32_t color, int32_t key, shunt_comm *split);
 
 /* Collective among the ranks that are alive: a new communicator of them, in the
- * same order, after a peer's death or an abort. comm is then only good for
+ * same order, after a failure of comm, which is then only good for
  * shunt_close. */
 SHUNT_API shunt_status shunt_shrink(shunt_comm comm, shunt_comm *shrunk);
 

@@ -140,7 +140,7 @@ func TestRunShowsWhereRanksWere(t *testing.T) {
   in #2 all_reduce: ranks 0-1
   no file: rank 2 \(killed before it was written, or closed before the failure\)
 `}, // although one of the job before is there
-		{"disagree", `communicator world of 3 failed: mismatch: ranks disagree: rank 0 called #2 all_reduce, .*, rank 2 called #2 broadcast, .*
+		{"disagree", `communicator world of 3 failed: mismatch: ranks disagree: rank 0 called #2 all_reduce, .*; rank 2 called #2 broadcast, .*
   in #2 all_reduce: ranks 0-1
   in #2 broadcast: rank 2
 `},

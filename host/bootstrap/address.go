@@ -119,7 +119,7 @@ func parseMeeting(text, extra string) (meeting, error) {
 		}
 		m.places = []place{{"unix", address}}
 	default:
-		return bad("unknown scheme %q", scheme)
+		return bad("unknown scheme %q; want tcp, unix or file", scheme)
 	}
 	hash := func(label string, parts ...string) []byte {
 		mac := hmac.New(sha256.New, []byte(label))

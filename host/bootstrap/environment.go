@@ -191,7 +191,7 @@ func meetMaster(e env) (string, error) {
 	host := e("MASTER_ADDR")
 	if host == "" || e("MASTER_PORT") == "" {
 		return "", plugin.Errorf(plugin.InvalidArgument,
-			"environment: rank and WORLD_SIZE are set but not MASTER_ADDR and MASTER_PORT; set them or SHUNT_ID")
+			"environment: a rank and WORLD_SIZE are set but not MASTER_ADDR and MASTER_PORT; set them or SHUNT_ID")
 	}
 	port, err := e.number("torchrun", "MASTER_PORT", 1, 65535)
 	if err != nil {

@@ -12,8 +12,9 @@ func Markdown() string {
 	b.WriteString("<!-- Generated from host/option by internal/gendocs. Do not edit. -->\n\n# Options\n\n")
 	b.WriteString("Shunt reads these environment variables when a communicator is made. Options given in code win over them.\n" +
 		"An unknown or malformed `SHUNT_*` variable is reported with the nearest known name, and ignored.\n" +
-		"Joining fails if `SHUNT_ALGO`, `SHUNT_TUNING_FILE`, `SHUNT_TRANSPORTS`, `SHUNT_ID` or `SHUNT_DELAYS` names something\n" +
-		"that cannot be used. Algorithms that `SHUNT_ALGO` names and that do not exist fail the calls that they are for.\n" +
+		"Joining fails if `SHUNT_RANK`, `SHUNT_WORLD`, `SHUNT_ID`, `SHUNT_TRANSPORTS`, `SHUNT_ALGO`, `SHUNT_TUNING_FILE` or\n" +
+		"`SHUNT_DELAYS` cannot be used. Algorithms that `SHUNT_ALGO` names and that do not exist fail the calls that they are\n" +
+		"for.\n" +
 		"Variables of the form `SHUNT_<TRANSPORT>_<NAME>` are passed to the transport of that name, which rejects unknown ones;\n" +
 		"`nccl` has two: `SHUNT_NCCL_LIBRARY`, the path of NVIDIA's library, and `SHUNT_NCCL_REGISTER` (`on` or `off`, the\n" +
 		"default): [the program's memory is registered with NCCL](guide/join.md#nccl). `ucx` has `SHUNT_UCX_LIBRARY`, the path\n" +

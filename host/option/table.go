@@ -80,7 +80,7 @@ var groups = [...]string{"Rendezvous", "Transports", "Choice of algorithm", "Dea
 
 var table = [count]Variable{
 	idRank: {Name: "SHUNT_RANK", Kind: Integer, Min: 0, Max: 1023, Group: "Rendezvous",
-		Doc: "This process's rank. Set together with SHUNT_WORLD; without both, the rank and world of torchrun, Open MPI, MPICH or Slurm are taken."},
+		Doc: "This process's rank. Set together with SHUNT_WORLD; without both, the rank and world of torchrun, Open MPI, MPICH, Slurm or an indexed job of Kubernetes are taken."},
 	idWorld: {Name: "SHUNT_WORLD", Kind: Integer, Min: 1, Max: 1024, Group: "Rendezvous",
 		Doc: "Number of ranks of the job."},
 	idID: {Name: "SHUNT_ID", Kind: Text, Group: "Rendezvous",

@@ -97,8 +97,8 @@ class Communicator(Objects):
 
     def shrink(self) -> "Communicator":
         """Collective among the ranks that are alive: a new communicator of
-        them, after PeerDiedError or AbortedError. This one is then only good
-        for close."""
+        them, in the same order, after a failure of this one, which is then only
+        good for close."""
         made = self._made(self._lib.shunt_shrink)
         assert made is not None
         return made

@@ -130,8 +130,7 @@ class Objects(Collectives):
         sizes = _sizes_of([], None)
         self._from(sizes, peer)
         if sizes[0] == _FAILED:
-            raise InvalidArgumentError(f"recv_object: rank {peer} could not send its object, for a reason that it was "
-                                       "told")
+            raise InvalidArgumentError(f"recv_object: rank {peer} could not send its object; its own error says why")
         pieces = self._room(sizes, lambda lengths: self._from(lengths, peer))
         for piece in pieces:
             self._from(piece, peer)

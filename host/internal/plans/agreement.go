@@ -100,7 +100,7 @@ func (pl *Planner) compare(ctx context.Context, mine callInfo, items int) ([][][
 		}
 		if a.Collective != first.Collective || a.DType != first.DType || a.Op != first.Op || a.Size != first.Size ||
 			a.Root != first.Root || a.Symmetric != first.Symmetric || a.OnDevice != first.OnDevice || a.Seq != first.Seq {
-			reason := pl.Mismatch(rank, fmt.Sprintf("ranks disagree: rank 0 called #%d %s, rank %d called #%d %s", first.Seq,
+			reason := pl.Mismatch(rank, fmt.Sprintf("ranks disagree: rank 0 called #%d %s; rank %d called #%d %s", first.Seq,
 				first, rank, a.Seq, a))
 			pl.Fail(reason, false)
 			return nil, pl.FailureError(what, reason)
