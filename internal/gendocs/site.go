@@ -20,9 +20,9 @@ const module = "github.com/shunt-ccl/shunt"
 
 // packages lists the packages that users and authors of transports import.
 var packages = []string{
-	"host", "plugin", "plugin/process", "plugin/shared", "plugin/shared/export", "host/carrier", "host/algorithm",
-	"host/topology", "host/selector", "host/option", "tests/conformance", "tests/pool", "transports/shm",
-	"transports/cudaipc", "transports/nccl", "transports/ucx",
+	"host", "plugin", "plugin/ring", "plugin/process", "plugin/shared", "plugin/shared/export", "host/bootstrap",
+	"host/carrier", "host/algorithm", "host/topology", "host/selector", "host/option", "tests/conformance", "tests/pool",
+	"transports/shm", "transports/cudaipc", "transports/nccl", "transports/ucx",
 }
 
 // writeReference writes the pages of the site that come from the source: the Go
