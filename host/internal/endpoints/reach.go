@@ -16,7 +16,7 @@ func (s *Set) outOfReach(info plugin.Info) string {
 	case hosts == 1 && s.Optional && s.Plans.Memory == plugin.MemoryKindHost && info.Features&engine == engine &&
 		info.Features&plugin.FeatureMemory == 0:
 		// It would cost every communicator its connections, and every first call a round of exchange.
-		return "the ranks are on one host, whose memory they share; SHUNT_TRANSPORTS names it all the same"
+		return "the ranks are on one host, whose memory they share; name it in SHUNT_TRANSPORTS to use it"
 	}
 	if reason, found := s.Topology.NoPeerAccess(); found && info.Features&plugin.FeaturePeerAccess != 0 {
 		return reason

@@ -15,7 +15,7 @@ func TestTransportsReachTheRanksOrSayWhyNot(t *testing.T) {
 	const engine = plugin.FeatureMultiHost | plugin.FeatureExchange
 	twoHosts := func(s *Set) { s.Topology.Places[1].HostID = "another" }
 	optional := func(s *Set) { s.Optional = true }
-	const shared = "the ranks are on one host, whose memory they share; SHUNT_TRANSPORTS names it all the same"
+	const shared = "the ranks are on one host, whose memory they share; name it in SHUNT_TRANSPORTS to use it"
 	for name, test := range map[string]struct {
 		features plugin.Feature
 		memory   plugin.MemoryKind
