@@ -274,7 +274,7 @@ func TestLongSetsOfCPUsStayWhole(t *testing.T) {
 		cpus = append(cpus, c)
 	}
 	var places []Place
-	for range len(cpus) {
+	for range cpus {
 		p, err := Decode(Place{HostID: "x", CPUSet: formatList(cpus), CPUs: len(cpus)}.Encode())
 		if err != nil {
 			t.Fatal(err)

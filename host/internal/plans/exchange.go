@@ -289,7 +289,7 @@ func (i exchangeItem) publish(ctx context.Context) ([]byte, error) {
 }
 
 // unheardTime is how long a rank that could not connect waits for the others to come and hear of it.
-const unheardTime = time.Second
+const unheardTime = 3 * time.Second
 
 // connectAll connects every item, up to the first that fails. The caller agrees with the other ranks on the outcome and
 // then calls heard. Ranks that do not come soon may wait for this one inside their transports: the communicator fails
