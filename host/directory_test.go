@@ -292,6 +292,34 @@ func TestRule18FreedMemoryIsUnmappedWithoutACall(t *testing.T) {
 	}
 }
 
+// A program may use more allocations than a rank exports: those that it no longer uses give way to new ones.
+func TestMoreAllocationsThanExports(t *testing.T) {
+	oneDirect(t)
+	const n, count = 2, long
+	agree := agreement(n)
+	deviceWorld(t, n, func(r *rank) error {
+		sizes := make([]int, plugin.DirectoryExports+1)
+		for i := range sizes {
+			sizes[i] = n * count
+		}
+		b, done := r.buffers(append(sizes, count)...)
+		send := b[len(sizes)]
+		for i, recv := range b[:len(sizes)] {
+			began := time.Now()
+			for direct := int64(0); direct != n; {
+				var err error
+				if direct, err = gatherLong(r, send, recv, count, float32(i)); err != nil {
+					return err
+				}
+				if agree(time.Since(began) > 15*time.Second) { // unused for two looks, a second each
+					return fmt.Errorf("no call into allocation %d of %d has gone directly", i, len(sizes))
+				}
+			}
+		}
+		return done(nil)
+	})
+}
+
 // agreement returns a barrier of a test's ranks, which they may call again and again, and
 // which reports whether all of them said yes. It calls no communicator.
 func agreement(n int) func(yes bool) bool {
