@@ -29,6 +29,7 @@ var constants = map[string]int{
 	"SHUNT_CHUNK_BYTES":    2048,
 	"SHUNT_CHANNEL_BLOCKS": 2,
 	"kOffered":             4096,
+	"kFewBlocks":           1,
 	"kTurnVectors":         2,
 }
 

@@ -96,11 +96,12 @@ var (
 	}}}
 	// As many ranks as a host may have need more blocks.
 	manyRanks = &variant{Build: Build{Types: float32Only, Constants: map[string]int{"SHUNT_MAX_BLOCKS": 9}}}
-	// The kernels that use channels. Waits look always at why they may be given up.
+	// The kernels that use channels. Waits look always at why they may be given up, and blocks are few, which do not join
+	// at their end.
 	looking = &variant{Build: Build{Types: float32Only, Only: usesChannels,
-		Constants: map[string]int{"kLook": 1}}}
+		Constants: map[string]int{"kLook": 1, "kFewBlocks": 16}}}
 	lookingManyRanks = &variant{Build: Build{Types: float32Only, Only: usesChannels,
-		Constants: map[string]int{"kLook": 1, "SHUNT_MAX_BLOCKS": 9}}}
+		Constants: map[string]int{"kLook": 1, "kFewBlocks": 16, "SHUNT_MAX_BLOCKS": 9}}}
 
 	float32Only  = map[string][]string{"": {"float32"}}
 	usesChannels = []string{"shunt_all_to_all_v", inTurns, "shunt_all_to_all_v_long", onDevice,

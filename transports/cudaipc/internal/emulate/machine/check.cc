@@ -384,6 +384,9 @@ int main(int argc, char **argv) {
       if (gated(c, r)) streams[r].push_back(gate(c, r));
       void *entry = c.kernel.twin && c.seed >> (8 + r) & 1 ? c.kernel.twin : c.kernel.entry;
       streams[r].push_back(mixed ? suited(c, r, random) : launch(c, r, c.kernel.name, entry));
+      if (c.kernel.coll == kAllReduce || c.kernel.coll == kAllGather || c.kernel.coll == kReduceScatter ||
+          c.kernel.coll == kAllToAll)
+        streams[r].back().call = i;
       if (c.kernel.coll == kSignals || c.kernel.coll == kWindow) {
         c.parts[r].args.base.root = (r + 1) % world;
         Call *wait = new Call(c);

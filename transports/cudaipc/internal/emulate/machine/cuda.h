@@ -97,6 +97,9 @@ void atom_release_cta_shared_exch_b32(u32 address, u32 v);
 void atom_acq_rel_cta_shared_add_u32(u32 &before, u32 address, u32 v);
 inline void barrier_sync(int id, int threads) { join(id, threads); }
 
+void griddepcontrol_wait();
+void griddepcontrol_launch_dependents();
+
 void mov_u64_globaltimer(u64 &t);
 
 }  // namespace ptx
@@ -105,6 +108,7 @@ void mov_u64_globaltimer(u64 &t);
 // ---- the language -------------------------------------------------------------
 #define __global__
 #define __device__
+#define __CUDA_ARCH__ 900
 #define __host__
 #define __forceinline__ inline
 #define __noinline__ inline __attribute__((noinline))

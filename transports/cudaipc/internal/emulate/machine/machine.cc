@@ -26,6 +26,7 @@ namespace {
 std::mt19937_64 random_bits;
 Fiber scheduler;
 std::vector<std::unique_ptr<Grid>> grids;  // of each stream, the one that runs
+std::vector<int> calls;  // of each rank, the highest Launch::call that has begun
 int ranks;
 std::vector<Warp *> warps;  // of all grids that run
 
@@ -156,6 +157,7 @@ bool run_warp(Warp &w) {
 
 void start(size_t stream, int rank, const Launch &launch) {
   if (launch.before) launch.before();
+  calls[rank] = std::max(calls[rank], launch.call);
   auto grid = std::make_unique<Grid>();
   grid->rank = rank;
   grid->launch = &launch;
@@ -284,6 +286,7 @@ void setup(int world, size_t bytes, uint64_t seed, Policy p) {
 void run(const std::vector<std::vector<Launch>> &streams, std::function<bool()> done) {
   std::vector<size_t> next(streams.size());
   grids.resize(streams.size());
+  calls.assign(ranks, -1);
   size_t turn_of = 0, idle = 0;
   int kicks = 0;
   for (;;) {
@@ -342,6 +345,10 @@ void run(const std::vector<std::vector<Launch>> &streams, std::function<bool()> 
   }
   drain_some(~0ull, random_bits);
   current = nullptr;
+}
+
+bool all_have_begun(int call) {
+  return std::all_of(calls.begin(), calls.end(), [&](int c) { return c >= call; });
 }
 
 Count count() { return {turns, held_back(), outside_loads(), bytes_in_vectors(), bytes_in_pieces()}; }

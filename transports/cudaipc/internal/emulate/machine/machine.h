@@ -56,6 +56,7 @@ struct Launch {
   std::function<bool()> ready;   // whether another stream of the rank has come far enough, if any must
   bool spread = false;           // the blocks are the rows of two columns
   bool engine = false;           // it stands for a copy engine
+  int call = -1;                 // the number of a call in which every rank waits for all others
 };
 
 // Parts of regions that are not there: a bit for LL128, CHANNEL and STAGING.

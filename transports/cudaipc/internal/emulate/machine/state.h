@@ -63,7 +63,8 @@ struct Block {
   Grid *grid;
   int number, live = 0;
   bool begun = false;
-  bool lags = false;  // runs only when nothing else can
+  bool lags = false;   // runs only when nothing else can
+  bool early = false;  // has let the next kernel begin before all ranks had begun this call
   std::vector<std::unique_ptr<Warp>> warps;
   int joined[kBarriers] = {}, expected[kBarriers] = {};
   bool said[kBarriers] = {};
@@ -86,6 +87,7 @@ extern Thread *current;  // that runs; none while the scheduler does
 extern int64_t turns;
 extern bool moved;  // something has happened that may let others go on
 
+bool all_have_begun(int call);
 uint64_t below(uint64_t n);
 void leave();  // the current thread, until the scheduler runs it again
 bool changed(const Thread &t);

@@ -16,6 +16,7 @@ void before_load(const void *p, int bytes) {
         break;
       }
       t->waits = p;
+      if (t->warp->block->early) fail("waits, and has let the next kernel begin before all ranks had begun this one");
       if (policy.park) {
         t->state = Thread::kParked;
         t->seen = t->warp->progress;
@@ -174,6 +175,14 @@ void atom_acq_rel_cta_shared_add_u32(u32 &before, u32 address, u32 v) {
   before = *shared_word(address);
   *shared_word(address) += v;
   changes();
+}
+
+// A kernel begins when the one before it has ended, so there is nothing to wait for; and few blocks may let the next one
+// begin at once.
+void griddepcontrol_wait() {}
+void griddepcontrol_launch_dependents() {
+  Block &b = *current->warp->block;
+  if (b.grid->launch->blocks > 1 && !all_have_begun(b.grid->launch->call)) b.early = true;
 }
 
 void mov_u64_globaltimer(u64 &t) { t = u64(turns) * 100; }
