@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"syscall"
 	"testing"
@@ -90,6 +91,10 @@ func TestStdinOfATerminal(t *testing.T) {
 
 // A job whose launcher got a signal is not restarted.
 func TestNoRestartAfterASignal(t *testing.T) {
+	// What this process handles its children do not inherit ignored, as below nohup.
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM)
+	t.Cleanup(func() { signal.Stop(signals) })
 	for name, number := range map[string]int{"HUP": 1, "INT": 2, "QUIT": 3, "TERM": 15} {
 		_, stderr, code := shunt(t, "run", "-n", "1", "--max-restarts", "3", "sh", "-c", "kill -"+name+" $PPID; exec sleep 3")
 		require.Equal(t, 128+number, code, stderr)
