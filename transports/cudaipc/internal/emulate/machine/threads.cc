@@ -177,8 +177,8 @@ void atom_acq_rel_cta_shared_add_u32(u32 &before, u32 address, u32 v) {
   changes();
 }
 
-// A kernel begins when the one before it has ended, so there is nothing to wait for; and few blocks may let the next one
-// begin at once.
+// A kernel begins when the one before it has ended, so there is nothing to wait for. A single block may let the next
+// kernel begin at once.
 void griddepcontrol_wait() {}
 void griddepcontrol_launch_dependents() {
   Block &b = *current->warp->block;
