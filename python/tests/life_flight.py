@@ -104,6 +104,23 @@ def left(what, how):
     ENDS[how]()
 
 
+def left_for_good():
+    """The program ends while an operation is in flight that does not end. If its array is freed, the status is 3."""
+    comm = shunt.init()
+    if comm.rank == 1:
+        sys.stdin.read()  # until rank 0 has ended
+        comm.close()
+        return
+
+    class Canary:
+        def __del__(self, leave=os._exit):
+            leave(3)
+
+    array = poison.doubles(LONG, 1)
+    array.canary = Canary()
+    comm.start("recv", array, 1)
+
+
 def interrupted_start():
     """Ctrl-C at any moment of start loses no array of what the library has begun."""
     comm = shunt.init()

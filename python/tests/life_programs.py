@@ -18,7 +18,7 @@ import way  # noqa: F401
 
 import shunt
 from life_flight import ENDS, STARTED, dropped, interrupted_call, interrupted_start, left  # noqa: F401
-from life_flight import raised_with_work, registered  # noqa: F401
+from life_flight import left_for_good, raised_with_work, registered  # noqa: F401
 from life_marks import LONG, await_mark, mark, same, say
 
 # ---- calls of objects that go ----

@@ -97,6 +97,10 @@ def test_what_is_in_flight_outlives_the_modules(life, what):
     life("left", what, "return")
 
 
+def test_what_is_in_flight_outlives_the_last_collection(life):
+    life("left_for_good")  # the collection after the modules are unloaded
+
+
 MOMENTS = [(call, moment) for moment in ("del", "collected", "atexit", "thread", "thread-local", "generator",
                                                "exit")
            for call in life_programs.CALLS
