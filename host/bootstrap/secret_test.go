@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
+	"net"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -79,5 +81,58 @@ func TestWarningsOfStrangersAreThrottled(t *testing.T) {
 	w.warn(logger, "dropped a connection")
 	if !strings.Contains(log.String(), "suppressed=9999") {
 		t.Error(log.String())
+	}
+}
+
+// strangers is a listener that accepts some of them.
+type strangers struct {
+	net.Listener
+	left   int
+	accept func() (net.Conn, error)
+}
+
+func (s *strangers) Accept() (net.Conn, error) {
+	if s.left--; s.left < 0 {
+		return nil, net.ErrClosed
+	}
+	return s.accept()
+}
+
+// The listener writes one line about many strangers, whatever is wrong with them.
+func TestListenerThrottlesWarnings(t *testing.T) {
+	l, err := net.Listen("unix", "@")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	unknown, err := net.Dial("unix", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	unknown.Close() // so its user cannot be found
+	says := func(b []byte) func() (net.Conn, error) {
+		return func() (net.Conn, error) {
+			here, stranger := net.Pipe()
+			go func() {
+				_, _ = stranger.Write(b)
+				stranger.Close()
+			}()
+			return here, nil
+		}
+	}
+	for name, accept := range map[string]func() (net.Conn, error){
+		"of an unknown user": func() (net.Conn, error) { return unknown, nil },
+		"half a greeting":    says(make([]byte, greetingBytes/2)),
+		"no greeting":        says(make([]byte, greetingBytes)),
+		"not accepted":       func() (net.Conn, error) { return nil, syscall.ECONNABORTED },
+	} {
+		var log bytes.Buffer
+		h := &hub{listener: &strangers{l, 20, accept}, logger: slog.New(slog.NewTextHandler(&log, nil))}
+		h.done.Add(1)
+		go h.accept()
+		h.done.Wait()
+		if lines := strings.Count(log.String(), "\n"); lines != 1 {
+			t.Errorf("%s: %d lines, want 1:\n%s", name, lines, log.String())
+		}
 	}
 }
