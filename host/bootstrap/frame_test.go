@@ -262,16 +262,23 @@ func TestNothingIsReadableOnTheWire(t *testing.T) {
 	}
 }
 
-// A rank can make the store keep so much and no more, and gets an error beyond that; what is
+// A rank can make the store keep so much in all its groups and no more, and gets an error beyond that; what is
 // complete does not count.
 func TestRankCannotFillTheStore(t *testing.T) {
 	s := joinAll(t, 2, nil)
+	var groups [2][2]*Group // of each rank
+	noErrors(t, each(2, func(rank int) (err error) {
+		groups[rank][0] = s[rank].All()
+		groups[rank][1], err = s[rank].Group("half", []int{0, 1})
+		return err
+	}))
+	ctx := short(t, 20*time.Second)
 	data := make([]byte, maxFrame/2-100)
 	fits := maxHeld / len(data)
 	errs := make(chan error, fits+1)
 	for i := range fits + 1 {
 		go func() {
-			_, err := s[1].All().Broadcast(t.Context(), fmt.Sprint("t", i), 1, data)
+			_, err := groups[1][i%2].Broadcast(ctx, fmt.Sprint("t", i), 1, data)
 			errs <- err
 		}()
 	}
@@ -281,7 +288,7 @@ func TestRankCannotFillTheStore(t *testing.T) {
 	}
 	failed := 0
 	for i := range fits + 1 {
-		if _, err := s[0].All().Broadcast(t.Context(), fmt.Sprint("t", i), 1, nil); err != nil {
+		if _, err := groups[0][i%2].Broadcast(ctx, fmt.Sprint("t", i), 1, nil); err != nil {
 			failed++
 			if plugin.CodeOf(err) != plugin.OutOfMemory {
 				t.Error(err)
