@@ -116,9 +116,16 @@ func (c *company) stop(rank int) {
 // stopped waits until a rank has stopped: after the signal was sent it may run on for a while.
 func (c *company) stopped(rank int) {
 	c.t.Helper()
-	err := unix.Waitid(unix.P_PID, c.ranks[rank].cmd.Process.Pid, nil, unix.WSTOPPED|unix.WNOWAIT, nil)
-	if err != nil {
-		c.t.Fatal(err)
+	process := c.ranks[rank].cmd.Process
+	stopped := make(chan error, 1)
+	go func() { stopped <- unix.Waitid(unix.P_PID, process.Pid, nil, unix.WSTOPPED|unix.WNOWAIT, nil) }()
+	select {
+	case err := <-stopped:
+		if err != nil {
+			c.t.Fatalf("rank %d did not stop: %v", rank, err)
+		}
+	case <-short(c.t, 20*time.Second).Done():
+		c.t.Fatalf("rank %d runs on, want it stopped", rank)
 	}
 }
 
