@@ -390,15 +390,19 @@ func TestRule11StreamsOfThreadsAreOrdered(t *testing.T) {
 		g := newGPUOf(t, cudatest.Options{Kernels: deviceKernels, NoStreamIDs: !told}, 1)
 		follow, hold := g.follow(1), g.hold(0)
 		thread := make(chan func())
-		done := make(chan struct{})
+		done := make(chan bool)
 		go func() {
 			runtime.LockOSThread()
+			defer close(done) // also when f fails the test, which ends this goroutine alone
 			for f := range thread {
 				f()
-				done <- struct{}{}
+				done <- true
 			}
 		}()
-		other := func(f func()) { thread <- f; <-done }
+		other := func(f func()) {
+			thread <- f
+			require.True(t, <-done, "the other thread failed")
+		}
 		func() {
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
