@@ -24,7 +24,7 @@ func (c *Client) watch() {
 func (c *Client) receiveDescriptors() {
 	defer c.goroutines.Done()
 	if err := c.arrivals.serve(); err != nil {
-		c.condemn(plugin.Errorf(plugin.PluginDied, "%s was killed: %w", c, err))
+		c.condemn(plugin.Errorf(plugin.PluginDied, "%s was killed: %w%s", c, err, c.quoteStderr()))
 	}
 }
 
@@ -274,8 +274,8 @@ func (c *Client) end(dead bool) error {
 	var err error
 	if state, since := c.awaitEnd(); state != "" {
 		if !dead {
-			err = plugin.Errorf(plugin.Timeout, "%s did not shut down within %v, the process %s; it was killed", c,
-				since.Round(time.Millisecond), state)
+			err = plugin.Errorf(plugin.Timeout, "%s did not shut down within %v, the process %s; it was killed%s", c,
+				since.Round(time.Millisecond), state, c.quoteStderr())
 		}
 		c.runner.child.kill()
 		// Only a process stuck in the kernel outlives this.

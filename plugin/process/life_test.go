@@ -135,6 +135,58 @@ func TestWedgedPluginIsReportedAndKilled(t *testing.T) {
 	}
 }
 
+// The error of a plugin that has ended or was killed quotes the end of its stderr, whatever the plugin was doing.
+// TestCrashIsQuotedBeforeItsStacks covers the start.
+func TestStderrIsQuotedInEveryPhase(t *testing.T) {
+	stop := func(t *testing.T, c *Client) {
+		t.Helper()
+		require.NoError(t, unix.Kill(c.PID(), unix.SIGSTOP))
+		eventually(t, 5*time.Second, "the plugin is stopped", c.runner.child.stopped)
+	}
+	for _, test := range []struct {
+		phase, says string
+		end         func(*testing.T, *Client) error
+	}{
+		{"idle", "was killed by signal 9", func(t *testing.T, c *Client) error {
+			require.NoError(t, unix.Kill(c.PID(), unix.SIGKILL))
+			within(t, 5*time.Second, c.Done())
+			return c.Err()
+		}},
+		{"ping", "does not respond: no sign of life", func(t *testing.T, c *Client) error {
+			stop(t, c)
+			require.False(t, c.alive(grpc_health_v1.NewHealthClient(c.conn)))
+			return c.Err()
+		}},
+		{"call", "did not respond to prepare all_reduce/one_shot", func(t *testing.T, c *Client) error {
+			e := open(t, c)
+			stop(t, c)
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			_, err := e.Prepare(ctx, allReduce, probe.Algorithm)
+			return err
+		}},
+		{"descriptors", "was killed: ", func(t *testing.T, c *Client) error {
+			c.Transport().Supports(allReduce)
+			within(t, 5*time.Second, c.Done())
+			return c.Err()
+		}},
+		{"end", "exited with status 3 as it was closed", func(_ *testing.T, c *Client) error { return c.Close() }},
+		{"end that does not come", "did not shut down within", func(t *testing.T, c *Client) error {
+			stop(t, c)
+			c.config.KillTimeout = 100 * time.Millisecond
+			return c.Close()
+		}},
+	} {
+		t.Run(test.phase, func(t *testing.T) {
+			c := start(t, "bad end", func(c *Config) { c.PingInterval, c.PingTimeout = -1, 100*time.Millisecond })
+			eventually(t, 5*time.Second, "stderr", func() bool { return c.runner.errLines.Tail() != "" })
+			err := test.end(t, c)
+			require.ErrorContains(t, err, test.says)
+			require.ErrorContains(t, err, "the end of its stderr:\na plain line")
+		})
+	}
+}
+
 // looked is a process as one look after the other finds it.
 type looked struct {
 	letters string // T: stopped, S: asleep, s: asleep, but this process is late, R: awake; one for each look

@@ -125,6 +125,15 @@ var modes = map[string]func(){
 		Serve(probe.Transport{})
 		wait() // shut down in RPC, but never exits
 	},
+	"bad end": func() {
+		fmt.Fprintln(os.Stderr, "a plain line")
+		socket, err := unix.Dup(descriptorFD)
+		if err != nil {
+			panic(err)
+		}
+		Serve(frameless{socket: socket})
+		os.Exit(3)
+	},
 	"spinning": func() {
 		Serve(probe.Transport{})
 		for {
@@ -144,6 +153,17 @@ var modes = map[string]func(){
 		fmt.Println(c.PID())
 		wait()
 	},
+}
+
+// frameless passes what is no descriptor when it is asked what it supports.
+type frameless struct {
+	probe.Transport
+	socket int
+}
+
+func (f frameless) Supports(plugin.Request) plugin.Support {
+	_, _ = unix.Write(f.socket, []byte("no frame"))
+	return plugin.Support{Reason: "it does nothing"}
 }
 
 // wait blocks until a signal that is never sent, without the runtime calling it
