@@ -41,3 +41,24 @@ func TestNothingBecomesAStandardStream(t *testing.T) {
 	}
 	_, _ = unix.Write(3, []byte(strings.Join(links, " ")))
 }
+
+// What fails for lack of descriptors runs again with the whole reserve, which is full again afterwards.
+func TestDoRunsAgainOnTheReserve(t *testing.T) {
+	require.NoError(t, Ready())
+	var limit unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
+	defer func() { require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)) }()
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: min(limit.Cur, 256), Max: limit.Max}))
+	var err error
+	for err == nil { // the program has all the others
+		var fd int
+		if fd, err = spare(); err == nil {
+			defer unix.Close(fd)
+		}
+	}
+	require.ErrorIs(t, err, unix.EMFILE)
+	runs := 0
+	require.NoError(t, Do(func() error { runs++; return need(reserved) }))
+	require.Equal(t, 2, runs)
+	require.ErrorIs(t, need(1), unix.EMFILE)
+}
