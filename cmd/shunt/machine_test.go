@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/shunt-ccl/shunt/internal/descriptors"
 	"github.com/shunt-ccl/shunt/internal/seccomptest"
 )
 
@@ -90,4 +92,43 @@ func TestDoctorNamesLimits(t *testing.T) {
 	require.Len(t, limited, 1)
 	require.Contains(t, limited[0].Detail, "with it, is limited to ")
 	require.Contains(t, limited[0].Advice, "ulimit -f")
+}
+
+// The number of communicators that doctor prints is the largest for which the limit on open files is enough.
+func TestDoctorCountsCommunicators(t *testing.T) {
+	var limit unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
+	defer func() { require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)) }()
+	var check func(context.Context, int) []finding
+	for _, c := range checks {
+		if c.name == "descriptors" {
+			check = c.run
+		}
+	}
+	require.NotNil(t, check)
+	look := func(files, world int) finding {
+		few := unix.Rlimit{Cur: uint64(files), Max: limit.Max}
+		require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &few))
+		found := check(t.Context(), world)
+		require.Len(t, found, 1)
+		return found[0]
+	}
+	for _, world := range []int{1, 2, 3, 8, 64} {
+		need := func(count int) int { return descriptors.OfProcess + descriptors.OfCommunicators(world, count) }
+		few := look(need(1)-1, world)
+		require.Equal(t, broken, few.Level)
+		require.Equal(t, fmt.Sprintf("up to %d open files", need(1)-1), few.Detail)
+		require.Equal(t, fmt.Sprintf("a communicator of %d ranks needs about %d: ulimit -n %d", world, need(1), need(1)),
+			few.Advice)
+		for files := need(1); files <= need(4); files++ {
+			enough := look(files, world)
+			require.Equal(t, fine, enough.Level)
+			var shown, count, ranks int
+			_, err := fmt.Sscanf(enough.Detail,
+				"up to %d open files, enough for about %d communicators of %d ranks in host memory", &shown, &count, &ranks)
+			require.NoError(t, err, enough.Detail)
+			require.Equal(t, []int{files, world}, []int{shown, ranks})
+			require.True(t, need(count) <= files && files < need(count+1), "%s; %d need %d", enough.Detail, count, need(count))
+		}
+	}
 }
