@@ -108,6 +108,21 @@ func TestStuckTransportIsNamedByEveryRank(t *testing.T) {
 	}
 }
 
+// Making a communicator asks about many collectives. A plugin that is stuck in whatever it is asked costs the timeout
+// once, and every rank names it.
+func TestPluginStuckInInitCostsTheTimeoutOnce(t *testing.T) {
+	const timeout = 2 * time.Second
+	spec, _ := stuckIn(t, "process", "init")
+	w := newWorld(t, 2)
+	replies, result := w.ask("faults stuck", w.meet(spec, timeout), 30*time.Second, nil)
+	judgeStuck(t, replies, result, "process", "supports", timeout)
+	for rank, a := range replies {
+		if a.Operations > 0 || !strings.HasPrefix(a.Message, "init ") || a.Took > timeout+time.Second {
+			t.Errorf("rank %d after %v and %d operations: %s", rank, a.Took, a.Operations, a.Message)
+		}
+	}
+}
+
 // judgeStuck checks what ranks say of a transport that is stuck in a phase on rank 1.
 func judgeStuck(t *testing.T, replies []*reply, result *pool.Result, carrier, phase string, timeout time.Duration) {
 	t.Helper()

@@ -40,8 +40,9 @@ func (t Transport) at(phase string, rank int) {
 	select {}
 }
 
-// Supports hangs for all_reduce alone, so that a communicator can be made.
+// Supports hangs for all_reduce alone, so that a communicator can be made; in the phase "init" for whatever is asked.
 func (t Transport) Supports(req plugin.Request) plugin.Support {
+	t.at("init", 1)
 	if req.Collective == plugin.AllReduce {
 		t.at("supports", 1)
 	}
