@@ -8,13 +8,10 @@ import (
 	"cmp"
 	"context"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"runtime"
-	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -459,49 +456,6 @@ func (r *running) collect(rank int, cmd *exec.Cmd) {
 	r.collected[rank] = true
 	r.collecting.Unlock()
 	_ = cmd.Wait() // the state says more than the error
-}
-
-// sets are the variables that every rank gets from its launcher.
-var sets = []string{"SHUNT_RANK", "SHUNT_WORLD", "SHUNT_ID", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "RANK", "WORLD_SIZE",
-	"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_USE_AGENT_STORE"}
-
-// Sets reports whether the launcher sets a variable for every rank, whatever Env says.
-func Sets(name string) bool { return slices.Contains(sets, name) }
-
-// environment returns the launcher's environment, without what another launcher said about ranks, and with this job's.
-func (r *running) environment(rank int) []string {
-	var env []string
-	for _, entry := range append(os.Environ(), r.job.Env...) {
-		if name, _, _ := strings.Cut(entry, "="); !Sets(name) {
-			env = append(env, entry)
-		}
-	}
-	// Programs of torch choose their GPU by LOCAL_RANK.
-	number, world, address := strconv.Itoa(r.number(rank)), strconv.Itoa(r.world()), "127.0.0.1"
-	if r.job.Part != nil {
-		address = r.job.Part.Address
-	}
-	env = append(env, "SHUNT_RANK="+number, "SHUNT_WORLD="+world, "SHUNT_ID="+r.id, "LOCAL_RANK="+strconv.Itoa(rank),
-		"LOCAL_WORLD_SIZE="+strconv.Itoa(r.job.World), "RANK="+number, "WORLD_SIZE="+world, "MASTER_ADDR="+address,
-		"MASTER_PORT="+r.port)
-	// Rank 0 serves the store of torch.distributed. Under torchrun the launcher would.
-	env = append(env, "TORCHELASTIC_RESTART_COUNT="+strconv.Itoa(r.job.Restart), "TORCHELASTIC_USE_AGENT_STORE=False")
-	if r.job.Hosts > 1 {
-		env = append(env, "SHUNT_HOST_ID=host"+strconv.Itoa(rank*r.job.Hosts/r.job.World))
-	}
-	return env
-}
-
-// freePort returns a port of this machine on which no process listens now. torch.distributed needs it before rank 0
-// listens.
-func freePort() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	return port, err
 }
 
 // spawned hands processes to the one thread that starts them all and lives as
