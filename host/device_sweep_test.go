@@ -91,7 +91,7 @@ func observedLife(t *testing.T) []map[string]int {
 	return made
 }
 
-// life is what becomes of a rank.
+// life says how a rank lives and ends.
 type life struct {
 	*rank
 	b      []cuda.Ptr
