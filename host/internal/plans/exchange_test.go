@@ -158,6 +158,7 @@ func TestARankThatCannotConnectIsNotWaitedFor(t *testing.T) {
 			_, err := pl.Prepare(t.Context(), 1, &sum)
 			require.ErrorContains(t, err, "no route")
 			time.Sleep(2 * unheardTime)
+			synctest.Wait() // orders what the timer wrote before what follows
 			require.Len(t, reasons, failures, "ranks that come after %v", late)
 			for _, reason := range reasons {
 				require.Equal(t, "rank 0: connecting transport in for all_reduce/own: no route", reason)
