@@ -311,30 +311,21 @@ func handleBesideCommunicators(ctx context.Context, w *pool.Worker, payload []by
 	return json.Marshal(took{Longest: elapsed, Name: "all", Count: r.Rounds * len(lines)})
 }
 
-// beside runs a handler on as many ranks as there are GPUs.
-func beside(t *testing.T, handler string, r besideRequest, env ...string) {
+// beside runs a handler on as many ranks as there are GPUs. request returns its payload, as JSON.
+func beside(t *testing.T, handler string, request func(job.Request) any, env ...string) {
 	t.Helper()
 	n := size(t)
-	var ranks interface {
-		Run(context.Context, pool.Case) (*pool.Result, error)
-		Close() error
-	}
-	var err error
-	if machine.Real() {
-		ranks, err = pool.New(pool.Options{World: n, Env: env})
-	} else {
-		ranks, err = pool.NewLocal(pool.Options{World: n})
-	}
+	ranks, err := newRanks(n, env...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Request = job.Request{ID: "file://" + filepath.Join(t.TempDir(), "meet"), Transport: machine.Builtin,
-		Memory: plugin.MemoryKindCuda, Timeout: 5 * time.Second}
-	payload, err := json.Marshal(r)
+	payload, err := json.Marshal(request(job.Request{ID: "file://" + filepath.Join(t.TempDir(), "meet"),
+		Transport: machine.Builtin, Memory: plugin.MemoryKindCuda, Timeout: 5 * time.Second}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	result, err := ranks.Run(t.Context(), pool.Case{Handler: handler, Payloads: [][]byte{payload}, Timeout: time.Minute})
+	result, err := ranks.Run(t.Context(), pool.Case{Handler: handler, Payloads: [][]byte{payload},
+		Timeout: 2 * time.Minute})
 	if err == nil {
 		err = errors.Join(result.Err(), ranks.Close())
 	}
@@ -367,7 +358,9 @@ func besideBytes() int64 {
 func TestOperationsBesideAKernelThatHoldsMultiprocessors(t *testing.T) {
 	for _, free := range []int{32, 12, 1} {
 		t.Run(fmt.Sprintf("%d free", free), func(t *testing.T) {
-			beside(t, "beside held", besideRequest{Free: free, Bytes: besideBytes()})
+			beside(t, "beside held", func(r job.Request) any {
+				return besideRequest{Request: r, Free: free, Bytes: besideBytes()}
+			})
 		})
 	}
 }
@@ -382,7 +375,10 @@ func TestCommunicatorsInAnotherOrderOnEveryRank(t *testing.T) {
 		{Communicators: 6, Rounds: 20, Bytes: bytes, MaxSMs: 24}, {Communicators: 16, Rounds: 20, Bytes: bytes, MaxSMs: 8},
 	} {
 		t.Run(fmt.Sprintf("%d of %d bytes", test.Communicators, test.Bytes), func(t *testing.T) {
-			beside(t, "beside communicators", test, "CUDA_DEVICE_MAX_CONNECTIONS=32")
+			beside(t, "beside communicators", func(r job.Request) any {
+				test.Request = r
+				return test
+			}, "CUDA_DEVICE_MAX_CONNECTIONS=32")
 		})
 	}
 }

@@ -197,13 +197,13 @@ func TestTimeAndMemoryOfACommunicator(t *testing.T) {
 	machine.Close()
 }
 
-// newRanks returns processes on GPUs, or goroutines on some in memory.
-func newRanks(n int) (interface {
+// newRanks returns processes on GPUs, with variables env, or goroutines on some in memory.
+func newRanks(n int, env ...string) (interface {
 	Run(context.Context, pool.Case) (*pool.Result, error)
 	Close() error
 }, error) {
 	if machine.Real() {
-		return pool.New(pool.Options{World: n})
+		return pool.New(pool.Options{World: n, Env: env})
 	}
 	return pool.NewLocal(pool.Options{World: n})
 }

@@ -167,13 +167,8 @@ func (c *call) store(at uint64, b []byte) {
 	}
 }
 
-// offeredFrom returns offered_from of kernels/all_to_all_v.cu.
-func (c *call) offeredFrom() int64 {
-	if c.world == 2 {
-		return 1 << 20
-	}
-	return 5 << 18
-}
+// offeredFrom is kOffered of kernels/all_to_all_v.cu.
+const offeredFrom = 5 << 18
 
 // allToAllV moves a message of its own between every ordered pair. In the long
 // form receivers of long messages offer the memory where they are to go.
@@ -225,7 +220,7 @@ func (c *call) offers() (direct [maxRanks]uint64, landing [maxRanks]bool) {
 		if p == c.rank {
 			continue
 		}
-		if c.counts[2][p] >= c.offeredFrom() {
+		if c.counts[2][p] >= offeredFrom {
 			at := c.recv + uint64(c.counts[3][p])
 			reference := c.reference(at, c.counts[2][p])
 			if reference == 0 {
@@ -236,7 +231,7 @@ func (c *call) offers() (direct [maxRanks]uint64, landing [maxRanks]bool) {
 			storeBits(out[p], 8, reference)
 			storeBits(out[p][8:], 8, uint64(c.counts[2][p]))
 		}
-		if c.counts[0][p] >= c.offeredFrom() {
+		if c.counts[0][p] >= offeredFrom {
 			in[p] = make([]byte, 16)
 		}
 	}
