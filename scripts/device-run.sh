@@ -50,7 +50,7 @@ tests() {
   part nccl-registered 120 env SHUNT_NCCL_REGISTER=on "$shunt" conformance --transport builtin:nccl --memory cuda \
     -n "1,$gpus" \
     --filter '^(fresh_memory|mixed_sequence|group_exchange|two_graphs)/'
-  part test-device 240 env -C tests/tests/internal/device ./run.test -test.v -test.timeout 230s
+  part test-device 320 env -C tests/tests/internal/device ./run.test -test.v -test.timeout 310s
   need python || return
   part test-python 120 "$shunt" run -n 2 python3 python/tests/gpu_programs.py all
   part test-signals 180 "$shunt" run -n "$gpus" python3 python/tests/gpu_signals.py

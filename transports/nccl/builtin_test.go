@@ -2,9 +2,11 @@ package nccl_test
 
 import (
 	"encoding/csv"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -69,6 +71,59 @@ func chooseTheFaster(t *testing.T, reduced plugin.DType) {
 		checked[e.Chosen]++
 	}
 	require.GreaterOrEqual(t, checked["nccl/tuned"], 6, "%v", checked)
+}
+
+// On H100, which has no costs that are built in, the transports' estimates choose what `shunt tune` found faster there,
+// or what takes little more.
+func TestEstimatesChooseTheFasterOnH100(t *testing.T) {
+	path, err := nccltest.Build(t.TempDir())
+	require.NoError(t, err)
+	t.Setenv(nccl.Variable, path)
+	f, err := os.Open("../../bench/data/algorithms_h100.csv")
+	require.NoError(t, err)
+	defer f.Close()
+	rows, err := csv.NewReader(f).ReadAll()
+	require.NoError(t, err)
+	type call struct{ collective, world, mode, bytes string }
+	took := map[call]map[string]float64{} // µs of each algorithm
+	for _, row := range rows[1:] {
+		if strings.HasPrefix(row[4], "cudaipc/ce") { // into symmetric memory alone
+			continue
+		}
+		c := call{row[0], row[1], row[2], row[3]}
+		if took[c] == nil {
+			took[c] = map[string]float64{}
+		}
+		took[c][row[4]], err = strconv.ParseFloat(row[5], 64)
+		require.NoError(t, err)
+	}
+	sum, compared := 0.0, 0
+	for c, times := range took {
+		if len(times) == 1 {
+			continue
+		}
+		collective, err := plugin.ParseCollective(c.collective)
+		require.NoError(t, err)
+		world, err := strconv.Atoi(c.world)
+		require.NoError(t, err)
+		bytes, err := strconv.ParseInt(c.bytes, 10, 64)
+		require.NoError(t, err)
+		req := plugin.Request{Collective: collective, DType: plugin.Float32, World: world, Hosts: 1,
+			Memory: plugin.MemoryKindCuda, NVLink: true}
+		costs := selector.Costs{Mode: selector.Mode(c.mode), Builtin: selector.Builtin(), Numerics: plugin.NumericsReordered}
+		choice, err := selector.New(selector.WithCosts(costs)).On("h100-80gb-hbm3-nvlink").Compile(req, offered(req), nil)
+		require.NoError(t, err)
+		chosen := choice.Explain(bytes).Chosen
+		require.Contains(t, times, chosen, "%+v", c)
+		ratio := times[chosen] / slices.Min(slices.Collect(maps.Values(times)))
+		if collective != plugin.AllGatherV || bytes != 115043760 { // NCCL is faster there, and slower before and after it
+			assert.Less(t, ratio, 1.15, "%+v: %s is chosen, of %v", c, chosen, times)
+		}
+		sum += ratio
+		compared++
+	}
+	require.Greater(t, compared, 300)
+	assert.Less(t, sum/float64(compared), 1.01)
 }
 
 // offered lists what the transports of GPUs have for a request.
