@@ -2,12 +2,17 @@ package buffers
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/plugin"
 )
 
 // After something has changed the keeper looks often, as long messages are slow until all have followed, and soon no
@@ -58,4 +63,49 @@ func TestTheKeeperEndsWhereNothingCanBeDone(t *testing.T) {
 		r.pace(t.Context(), func() bool { looks++; return looks < 3 }, func() {})
 		require.Equal(t, 3, looks)
 	})
+}
+
+// freeing is a driver on which one piece of memory is freed at a time.
+type freeing struct {
+	cuda.Driver
+	freed atomic.Uint64
+}
+
+func (d *freeing) StillMapped(_ cuda.Context, pieces []cuda.Ptr, _ []uint64) (bool, error) {
+	return !slices.Contains(pieces, cuda.Ptr(d.freed.Load())), nil
+}
+
+// Memory that its owner has freed, and replays that reach for memory mapped anew, wait for the next question to the
+// driver: 0.2 s at most, however much is exported.
+func TestFreedMemoryIsWithdrawnWithinAFifthOfASecond(t *testing.T) {
+	for _, pieces := range []int{1, 10, 200} {
+		t.Run(fmt.Sprint(pieces), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := aRegistry(t)
+				driver := &freeing{Driver: r.gpu.Driver}
+				r.gpu.Driver = driver
+				for range plugin.DirectoryExports {
+					e := &r.exports[r.export(t)]
+					for i := 1; i < pieces; i++ {
+						e.pieces, e.ids = append(e.pieces, e.base+cuda.Ptr(i)), append(e.ids, 1)
+					}
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				go r.pace(ctx, func() bool { return true }, r.audit)
+				for i := range r.exports {
+					time.Sleep(time.Duration(i) * time.Millisecond) // of the bubble's clock
+					freed := time.Now()
+					driver.freed.Store(uint64(r.exports[i].pieces[pieces-1]))
+					for stays := true; stays; {
+						time.Sleep(time.Millisecond)
+						r.mu.Lock()
+						stays = r.exports[i].leaving == staying
+						r.mu.Unlock()
+						require.LessOrEqual(t, time.Since(freed), 200*time.Millisecond, "export %d", i)
+					}
+				}
+			})
+		})
+	}
 }
