@@ -13,9 +13,12 @@ import (
 )
 
 // On GPUs too every call is compared: the first, a later one, and one that is only captured. All ranks learn of it
-// within a quarter of a second, however many calls are enqueued behind it, and whether a rank calls again or not.
+// at the watchdog's next look, a quarter of a second later at most, however many calls are enqueued behind it, whether
+// a rank calls again or not, and however rarely it warns of what waits.
 func TestDeviceRanksThatDisagreeAreTold(t *testing.T) {
+	t.Setenv("SHUNT_STALL_WARNING", "1m")
 	const n, odd, count = 3, 1, 1000
+	const soon = 250 * time.Millisecond
 	type change func(op *host.Operation)
 	base := func(collective plugin.Collective) host.Operation {
 		return host.Operation{Collective: collective, DType: plugin.Float32, Count: count}
@@ -43,7 +46,7 @@ func TestDeviceRanksThatDisagreeAreTold(t *testing.T) {
 	} {
 		for _, way := range []string{"first call", "later call", "captured"} {
 			t.Run(name+"/"+way, func(t *testing.T) {
-				var late [n]time.Duration
+				var late [n]int // twentieths of that time, without those that a busy machine misses
 				errs := deviceErrors(t, gpus(t, n), func(_ int, o *host.Options) { o.Timeout = time.Minute }, func(r *rank) error {
 					b, done := r.buffers(n*count, n*count)
 					call := func(op host.Operation) error {
@@ -73,7 +76,6 @@ func TestDeviceRanksThatDisagreeAreTold(t *testing.T) {
 							return err
 						}
 					}
-					began := time.Now()
 					err := call(all)
 					if way == "captured" {
 						graph, ended := r.driver.EndCapture(r.ctx, r.stream)
@@ -82,16 +84,20 @@ func TestDeviceRanksThatDisagreeAreTold(t *testing.T) {
 							err = errors.Join(err, r.driver.DestroyGraph(graph))
 						}
 					}
-					err = errors.Join(err, eventually("the verdict", func() bool { return r.Err() != nil }), r.Err())
-					late[r.Rank()] = time.Since(began)
-					return done(err)
+					tick := time.NewTicker(soon / 20)
+					defer tick.Stop()
+					for r.Err() == nil && late[r.Rank()] < 100 {
+						<-tick.C
+						late[r.Rank()]++
+					}
+					return done(errors.Join(err, r.Err()))
 				})
 				for rank, err := range errs {
 					require.ErrorIs(t, err, plugin.Mismatch, "rank %d", rank)
 					require.NotContains(t, err.Error(), "calls that are alike")
 					require.ErrorContains(t, err, fmt.Sprintf("rank %d called #", odd), "rank %d", rank)
 					require.ErrorContains(t, err, test.collective.String(), "rank %d", rank)
-					require.Less(t, late[rank], 4*time.Second, "rank %d", rank)
+					require.Less(t, late[rank], 30, "rank %d", rank) // a look, and half for the news of it
 				}
 			})
 		}
