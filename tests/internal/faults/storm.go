@@ -21,18 +21,23 @@ import (
 
 func init() { pool.Handle("faults storm", stormHandler) }
 
-// phases lists what the ranks of a storm do when a fault hits them.
-var phases = []string{"traffic", "split", "shrink", "life"}
+// phases lists what the ranks of a storm do, round after round, when a fault hits them.
+var phases = []string{"init", "traffic", "split", "shrink", "close"}
 
-// stormRequest is the request to the ranks of a storm.
+// stormRequest is the request to the ranks of a storm. The fault comes in the round From, when the share Into of the
+// time has passed that the phase took in the round before: the rank Victim tells the test through Mark, and does to
+// itself what Lack and Signal say.
 type stormRequest struct {
 	request
-	Phase string
-	For   time.Duration // without a failure they end together after so long
-	// when the rank Limited loses all descriptors but Spare, and the rank Starved all memory but Room
-	After   time.Duration
-	Starved int // -1: none
-	Room    uint64
+	Phase  string
+	Victim int
+	From   int
+	Into   float64
+	Mark   string        // a FIFO
+	For    time.Duration // without a failure the ranks end together so long after the fault
+	Lack   string        // "descriptors": it loses all but Spare; "memory": all but Room; or ""
+	Room   uint64
+	Signal unix.Signal // for its plugin, if not 0
 }
 
 // weathered is the report of a rank of a storm.
@@ -42,6 +47,7 @@ type weathered struct {
 	Left   []int32       // ranks of the world that this one went on with, in order; nil: it did not
 	Why    string        // it did not
 	Took   time.Duration // the round that failed
+	Plugin int           // the process that the signal is for
 	Leaks  []string
 }
 
@@ -56,19 +62,23 @@ func stormHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, 
 	if !ok {
 		return nil, errors.New("no rank is open")
 	}
-	restore, err := r.curtail(w.Rank)
-	if err != nil {
-		return nil, err
-	}
-	defer restore()
+	v := victim{stormRequest: r}
+	defer v.restore()
 	var s weathered
-	began := time.Now()
 	for ctx.Err() == nil {
 		round := time.Now()
-		err := j.stormRound(ctx, r, s.Rounds)
+		err := j.stormRound(ctx, r, &s, func(do func() error) error {
+			if s.Rounds == r.From && w.Rank == r.Victim {
+				s.Plugin = v.await(j.Comm)
+			}
+			began := time.Now()
+			err := do()
+			v.last = time.Since(began)
+			return err
+		})
 		over := false
 		if err == nil {
-			over, err = j.agree(time.Since(began) > r.For)
+			over, err = j.agree(v.over())
 		}
 		if errors.Is(err, errWrong) {
 			return nil, err
@@ -83,13 +93,15 @@ func stormHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, 
 			break
 		}
 	}
-	restore()
-	if s.Failed.Code != plugin.OK && j.Comm != nil && r.Phase != "life" {
+	v.restore()
+	if s.Failed.Code != plugin.OK && j.Comm != nil && r.lasts() {
 		if err := j.goOn(ctx, &s); err != nil {
 			s.Left, s.Why = nil, err.Error()
 		}
 	}
-	s.Failed.closed(j.Leave())
+	if err := j.Leave(); err != nil {
+		s.Failed.closed(err)
+	}
 	s.Leaks = j.leaks()
 	if err := j.Close(); err != nil {
 		return nil, err
@@ -97,38 +109,73 @@ func stormHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, 
 	return json.Marshal(s)
 }
 
-// curtail takes descriptors or address space from a rank when the time comes; restore gives them back.
-func (r stormRequest) curtail(rank int) (restore func(), err error) {
-	var resource int
-	var limit func() uint64
-	switch rank {
-	case r.Limited:
-		resource, limit = unix.RLIMIT_NOFILE, func() uint64 { return limitFor(r.Spare) }
-	case r.Starved:
-		resource, limit = unix.RLIMIT_AS, func() uint64 { return addressSpace() + r.Room }
-	default:
-		return func() {}, nil
+// lasts reports whether every rank has a communicator at any time.
+func (r stormRequest) lasts() bool { return r.Phase != "init" && r.Phase != "close" }
+
+// victim is the rank that the fault hits.
+type victim struct {
+	stormRequest
+	last   time.Duration // that the phase took in the round before
+	plugin int
+
+	mu     sync.Mutex
+	struck time.Time
+	old    map[int]unix.Rlimit
+	done   bool // no fault comes any more
+}
+
+// await has the fault come at its time, and returns the process of the plugin.
+func (v *victim) await(c *host.Communicator) int {
+	if c != nil {
+		v.plugin = c.Transports()[0].PID()
 	}
+	time.AfterFunc(time.Duration(v.Into*float64(v.last)), v.strike)
+	return v.plugin
+}
+
+// strike says that the time has come. Where it cannot do the rest there is no fault, which the test notices.
+func (v *victim) strike() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.done {
+		return
+	}
+	v.struck, v.old = time.Now(), map[int]unix.Rlimit{}
+	_ = os.WriteFile(v.Mark, []byte{1}, 0)
+	switch v.Lack {
+	case "descriptors":
+		v.limit(unix.RLIMIT_NOFILE, limitFor(v.Spare))
+	case "memory":
+		v.limit(unix.RLIMIT_AS, addressSpace()+v.Room)
+	}
+	if v.Signal != 0 && v.plugin > 0 {
+		_ = unix.Kill(v.plugin, v.Signal)
+	}
+}
+
+func (v *victim) limit(resource int, most uint64) {
 	var old unix.Rlimit
-	if err := unix.Getrlimit(resource, &old); err != nil {
-		return nil, err
+	if unix.Getrlimit(resource, &old) == nil {
+		v.old[resource] = old
+		_ = unix.Setrlimit(resource, &unix.Rlimit{Cur: most, Max: old.Max})
 	}
-	var mu sync.Mutex
-	over := false
-	timer := time.AfterFunc(r.After, func() {
-		mu.Lock()
-		defer mu.Unlock()
-		if !over {
-			_ = unix.Setrlimit(resource, &unix.Rlimit{Cur: limit(), Max: old.Max}) // no fault then, which the test notices
-		}
-	})
-	return func() {
-		timer.Stop()
-		mu.Lock()
-		defer mu.Unlock()
-		over = true
-		_ = unix.Setrlimit(resource, &old) // back to what it was
-	}, nil
+}
+
+// over reports whether this is the victim, and the time that others have to notice the fault has passed.
+func (v *victim) over() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return !v.struck.IsZero() && time.Since(v.struck) > v.For
+}
+
+// restore gives the rank back what it has lost.
+func (v *victim) restore() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.done = true
+	for resource, old := range v.old {
+		_ = unix.Setrlimit(resource, &old)
+	}
 }
 
 // addressSpace returns the number of bytes of address space that this process uses.
@@ -144,17 +191,14 @@ func addressSpace() uint64 {
 	return pages * uint64(os.Getpagesize())
 }
 
-func (j *rank) stormRound(ctx context.Context, r stormRequest, number int) error {
+// stormRound does one round, and its phase inside phase.
+func (j *rank) stormRound(ctx context.Context, r stormRequest, s *weathered, phase func(do func() error) error) error {
 	switch r.Phase {
 	case "split":
-		c, err := j.Comm.Split(ctx, 0, j.Comm.Rank())
-		if err != nil {
-			return err
-		}
-		return errors.Join(j.Sum(c), c.Close())
+		return phase(func() error { return j.split(ctx) })
 	case "shrink":
-		next, err := j.Comm.Shrink(ctx)
-		if err != nil {
+		var next *host.Communicator
+		if err := phase(func() (err error) { next, err = j.Comm.Shrink(ctx); return err }); err != nil {
 			return err
 		}
 		if next.World() != j.Comm.World() {
@@ -173,20 +217,40 @@ func (j *rank) stormRound(ctx context.Context, r stormRequest, number int) error
 		}
 		j.Comm = next
 		return j.Sum(next)
-	case "life":
-		if number > 0 {
-			if err := j.Leave(); err != nil {
+	case "init", "close":
+		again := r.Request
+		again.ID += fmt.Sprint("-", s.Rounds)
+		leave, join := j.Leave, func() error { return j.Join(ctx, again) }
+		if r.Phase == "close" {
+			leave = func() error {
+				err := phase(j.Leave)
+				if r.Signal != 0 { // it is closed all the same
+					s.Failed.closed(err)
+					return nil
+				}
 				return err
 			}
-			again := r.Request
-			again.ID += fmt.Sprint("-", number)
-			if err := j.Join(ctx, again); err != nil {
-				return err
-			}
+		} else {
+			join = func() error { return phase(func() error { return j.Join(ctx, again) }) }
+		}
+		if err := leave(); err != nil {
+			return err
+		}
+		if err := join(); err != nil {
+			return err
 		}
 		return j.Sum(j.Comm)
 	}
-	return j.operation(number, r.Bytes)
+	return phase(func() error { return j.operation(s.Rounds, r.Bytes) })
+}
+
+// split makes a communicator of all ranks, uses it and closes it.
+func (j *rank) split(ctx context.Context) error {
+	c, err := j.Comm.Split(ctx, 0, j.Comm.Rank())
+	if err != nil {
+		return err
+	}
+	return errors.Join(j.Sum(c), c.Close())
 }
 
 // agree reports whether a rank says that it is over.

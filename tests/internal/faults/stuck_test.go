@@ -22,18 +22,19 @@ import (
 const stuckEnv = "SHUNT_TEST_STUCK"
 
 func init() {
-	host.Register(stuck.Transport{Phase: func() string { return os.Getenv(stuckEnv) }})
+	host.Register(stuck.New(func() string { return os.Getenv(stuckEnv) }, 0))
 	pool.Handle("faults stuck", stuckHandler)
 }
 
-// stuckHandler joins, calls all_reduce twice and leaves: the error is the first of these
-// that fails, and Operations says how far the rank came.
+// stuckHandler joins, calls all_reduce twice and broadcast, splits where the transport is a process, and leaves: the
+// error is the first of these that fails, and Operations says how far the rank came.
 func stuckHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, error) {
 	r, err := parse(payload)
 	if err != nil {
 		return nil, err
 	}
 	var a reply
+	process := strings.HasPrefix(r.Transport, "process:")
 	begun := time.Now()
 	j, err := openRank(ctx, w, r)
 	switch {
@@ -41,13 +42,17 @@ func stuckHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, 
 		a.fail(err)
 	default:
 		x := j.Pointer(0)
-		for a.Code == plugin.OK && a.Operations < 2 {
-			if err := j.Comm.AllReduce(x, x, 1, plugin.Float32, plugin.OpSum, nil); err != nil {
+		sum := func() error { return j.Comm.AllReduce(x, x, 1, plugin.Float32, plugin.OpSum, nil) }
+		operations := []func() error{sum, sum, func() error { return j.Comm.Broadcast(x, x, 1, plugin.Float32, 0, nil) }}
+		if process {
+			operations = append(operations, func() error { return j.split(ctx) })
+		}
+		for _, operation := range operations {
+			if err := operation(); err != nil {
 				a.fail(err)
 				// The communicator is aborted: nothing waits for the transport again.
 				again := time.Now()
-				if err := j.Comm.AllReduce(x, x, 1, plugin.Float32, plugin.OpSum, nil); err == nil ||
-					time.Since(again) > time.Second {
+				if err := sum(); err == nil || time.Since(again) > time.Second {
 					return nil, errors.New("the communicator goes on after " + a.Message)
 				}
 				break
@@ -58,7 +63,7 @@ func stuckHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, 
 	}
 	a.Took = time.Since(begun)
 	if j != nil {
-		if strings.HasPrefix(r.Transport, "process:") { // a stuck function of another carrier keeps its thread, and what it uses
+		if process { // a stuck function of another carrier keeps its thread, and what it uses
 			a.Leaks = j.leaks()
 		}
 		if err := j.Close(); err != nil {

@@ -5,6 +5,7 @@ package stuck
 import (
 	"context"
 	"os"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -16,15 +17,28 @@ import (
 // the others on rank 1.
 var Phases = []string{"supports", "open", "prepare", "close"}
 
+// Later are more phases: when its process starts, when Supports is asked of anything, as in init, when a broadcast is
+// prepared, as when a job has run for a while, and when an endpoint is opened beside another, as for a split.
+// Close is stuck at the last endpoint.
+var Later = []string{"start", "init", "traffic", "split"}
+
 // Transport is stuck in what Phase returns; "" is nowhere.
 type Transport struct {
 	shm.Transport
-	Phase func() string
-	Dies  bool // there, instead, with its process
+	Phase  func() string
+	Signal unix.Signal // that it sends to its own process there instead, if not 0
+
+	opened *atomic.Int32
 }
 
-// Info returns the Info of shm under another name.
+// New returns a Transport.
+func New(phase func() string, signal unix.Signal) Transport {
+	return Transport{Phase: phase, Signal: signal, opened: new(atomic.Int32)}
+}
+
+// Info returns the Info of shm under another name. A plugin's process is asked for it when it starts.
 func (t Transport) Info() plugin.Info {
+	t.at("start", 1)
 	i := t.Transport.Info()
 	i.Name = "stuck"
 	return i
@@ -34,8 +48,8 @@ func (t Transport) at(phase string, rank int) {
 	if t.Phase() != phase || rank != 1 {
 		return
 	}
-	if t.Dies {
-		_ = unix.Kill(os.Getpid(), unix.SIGKILL)
+	if t.Signal != 0 {
+		_ = unix.Kill(os.Getpid(), t.Signal)
 	}
 	select {}
 }
@@ -52,6 +66,9 @@ func (t Transport) Supports(req plugin.Request) plugin.Support {
 // Open makes an endpoint.
 func (t Transport) Open(ctx context.Context, config plugin.OpenConfig) (plugin.Endpoint, error) {
 	t.at("open", config.Rank)
+	if t.opened.Add(1) > 1 {
+		t.at("split", config.Rank)
+	}
 	e, err := t.Transport.Open(ctx, config)
 	return endpoint{e, t, config.Rank}, err
 }
@@ -62,15 +79,20 @@ type endpoint struct {
 	rank      int
 }
 
-// Prepare hangs for all_reduce alone.
+// Prepare hangs for all_reduce, and in the phase "traffic" for broadcast.
 func (e endpoint) Prepare(ctx context.Context, req plugin.Request, algorithm string) (*plugin.Plan, error) {
 	if req.Collective == plugin.AllReduce {
 		e.transport.at("prepare", e.rank)
+	}
+	if req.Collective == plugin.Broadcast {
+		e.transport.at("traffic", e.rank)
 	}
 	return e.Endpoint.Prepare(ctx, req, algorithm)
 }
 
 func (e endpoint) Close() error {
-	e.transport.at("close", e.rank)
+	if e.transport.opened.Add(-1) == 0 {
+		e.transport.at("close", e.rank)
+	}
 	return e.Endpoint.Close()
 }

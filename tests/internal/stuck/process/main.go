@@ -1,5 +1,5 @@
 // Command plugin is the transport stuck as a process of its own. Where it is stuck is
-// what its file is named: stuck-prepare. Named dies-prepare it ends there instead.
+// what its file is named: stuck-prepare. Named dies-prepare it is killed there instead, named stops-prepare stopped.
 package main
 
 import (
@@ -7,11 +7,14 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/shunt-ccl/shunt/plugin/process"
 	"github.com/shunt-ccl/shunt/tests/internal/stuck"
 )
 
 func main() {
 	how, phase, _ := strings.Cut(filepath.Base(os.Args[0]), "-")
-	process.Serve(stuck.Transport{Phase: func() string { return phase }, Dies: how == "dies"})
+	process.Serve(stuck.New(func() string { return phase },
+		map[string]unix.Signal{"dies": unix.SIGKILL, "stops": unix.SIGSTOP}[how]))
 }
