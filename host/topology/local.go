@@ -37,11 +37,13 @@ func Local() Place {
 	return p
 }
 
-// identity returns the host's name and the id that ranks which share memory have in
-// common: SHUNT_HOST_ID, or the kernel's boot and ipc namespace, so that
-// containers which cannot see each other's memory count as hosts.
+var hostname = os.Hostname // tests replace it
+
+// identity returns the host's name and the id that ranks which share memory have in common: SHUNT_HOST_ID, or the
+// kernel's boot, the network namespace and the host's name, so that containers which cannot pass each other descriptors
+// count as hosts.
 func identity(getenv func(string) string, root fs.FS) (name, id string) {
-	name, err := os.Hostname()
+	name, err := hostname()
 	if err != nil || name == "" {
 		name = "unknown host"
 	}
@@ -63,7 +65,7 @@ func kernel(root fs.FS) string {
 	if err != nil {
 		boot = []byte("no boot id")
 	}
-	network, err := os.Readlink("/proc/self/ns/net") // abstract sockets, which carry descriptors, belong to it
+	network, err := fs.ReadLink(root, "proc/self/ns/net") // abstract sockets, which carry descriptors, belong to it
 	if err != nil {
 		network = "no namespace"
 	}

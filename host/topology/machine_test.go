@@ -144,6 +144,9 @@ func TestOneDirectionDecides(t *testing.T) {
 				return cuda.Path{Level: cuda.LevelNode}
 			}
 		}, topology.Path{PCIe: topology.NODE, Access: topology.AccessYes}},
+		"NVML says one way that they are far": {func(b *topologytest.Box) {
+			b.Path = func(i, j int) cuda.Path { return cuda.Path{Level: map[bool]cuda.Level{true: cuda.LevelSystem}[i < j]} }
+		}, topology.Path{NVLinks: 2, PCIe: topology.SYS, Access: topology.AccessYes}},
 		"CUDA denies access one way": {func(b *topologytest.Box) {
 			b.Access = func(i, j int) bool { return i != 1 || j != 0 }
 		}, topology.Path{NVLinks: 2, PCIe: topology.NODE, Access: topology.AccessNo, Why: "the CUDA driver allows none"}},
@@ -231,11 +234,18 @@ func TestHiddenAndLostGPUs(t *testing.T) {
 	require.Equal(t, "NV18", m.GPUPaths[0][5].Kind())
 }
 
+// A GPU that is cut into MIG devices is one of the machine's GPUs, by CUDA's number of the device that CUDA sees of it,
+// and reaches no other.
 func TestMIG(t *testing.T) {
 	b := topologytest.DGXH100()
-	b.Device(2).MigMode = nvml.DEVICE_MIG_ENABLE
+	b.Visible = []int{1, 2}
+	b.Parts[2] = []string{"MIG-4f3a5b1c-0000-5000-8000-000000000001", "MIG-4f3a5b1c-0000-5000-8000-000000000002"}
 	m := topology.Scan(b.Sources())
+	require.Empty(t, m.Problems)
+	require.Len(t, m.GPUs, 8)
 	require.True(t, m.GPUs[2].MIG)
+	require.Equal(t, b.Parts[2], m.GPUs[2].MIGDevices)
+	require.Equal(t, 1, m.GPUs[2].Ordinal)
 	for i, g := range m.GPUs {
 		if i != 2 {
 			require.False(t, g.MIG)

@@ -12,6 +12,7 @@ import (
 	"testing/fstest"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/NVIDIA/go-nvml/pkg/nvml/mock"
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/dgxa100"
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/dgxb200"
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/dgxh100"
@@ -33,6 +34,7 @@ type Box struct {
 	Visible []int                    // GPUs that CUDA sees, in its order
 	Env     map[string]string        // of the process
 	Lost    map[int]nvml.Return      // GPUs that NVML cannot open
+	Parts   map[int][]string         // UUIDs of the MIG devices that GPUs are cut into; CUDA sees the first of each
 }
 
 // Device returns a GPU of the box.
@@ -144,7 +146,7 @@ func PCIe(n int) *Box {
 func newBox(s *server.Server, nodes, coresOfNode, gigabytes int) *Box {
 	n := len(s.Devices)
 	b := &Box{Server: s, Root: fstest.MapFS{}, Links: make([][]cuda.ManagedLink, n), Env: map[string]string{},
-		Access: func(int, int) bool { return true }, Lost: map[int]nvml.Return{}}
+		Access: func(int, int) bool { return true }, Lost: map[int]nvml.Return{}, Parts: map[int][]string{}}
 	b.Path = func(i, j int) cuda.Path {
 		if i/4 == j/4 {
 			return cuda.Path{Level: cuda.LevelNode}
@@ -281,7 +283,16 @@ func (b *Box) wire(i int) {
 		}
 		return nvml.GpuTopologyLevel(level), nvml.SUCCESS
 	}
-	d.GetMaxMigDeviceCountFunc = func() (int, nvml.Return) { return 0, nvml.SUCCESS }
+	if len(b.Parts[i]) > 0 {
+		d.MigMode = nvml.DEVICE_MIG_ENABLE
+	}
+	d.GetMaxMigDeviceCountFunc = func() (int, nvml.Return) { return 7, nvml.SUCCESS }
+	d.GetMigDeviceHandleByIndexFunc = func(n int) (nvml.Device, nvml.Return) {
+		if n >= len(b.Parts[i]) {
+			return nil, nvml.ERROR_NOT_FOUND
+		}
+		return &mock.Device{GetUUIDFunc: func() (string, nvml.Return) { return b.Parts[i][n], nvml.SUCCESS }}, nvml.SUCCESS
+	}
 }
 
 func pciInfo(address string) (p nvml.PciInfo) {
@@ -304,7 +315,11 @@ func (d driver) Devices() (list []cuda.DeviceInfo, err error) {
 		device := d.box.Device(i)
 		info := cuda.DeviceInfo{Ordinal: ordinal, Name: device.Config.Name, Bus: device.PciBusID,
 			Memory: int64(device.MemoryInfo.Total), Major: device.Config.CudaMajor, Minor: device.Config.CudaMinor}
-		uuid, err := hex.DecodeString(strings.ReplaceAll(strings.TrimPrefix(device.UUID, "GPU-"), "-", ""))
+		name := strings.TrimPrefix(device.UUID, "GPU-")
+		if parts := d.box.Parts[i]; len(parts) > 0 {
+			name = strings.TrimPrefix(parts[0], "MIG-")
+		}
+		uuid, err := hex.DecodeString(strings.ReplaceAll(name, "-", ""))
 		if err != nil {
 			return nil, err
 		}
