@@ -3,6 +3,7 @@ package selector
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -56,6 +57,43 @@ func TestKeysOfEntries(t *testing.T) {
 	}
 	for _, d := range plugin.DTypes() {
 		require.Contains(t, dtypeClasses, DTypeClass(d))
+	}
+}
+
+// An entry counts for the calls that it names alone: each field, with the call's own value, leaves it, and with any
+// other one takes it out.
+func TestEveryFieldRestrictsItsEntry(t *testing.T) {
+	symmetric := request.Symmetric
+	unlike := !symmetric
+	values := map[string]struct{ own, other any }{
+		"Collective": {request.Collective.String(), "broadcast"},
+		"Algorithm":  {"shm/one_shot", "shm/other"},
+		"DType":      {request.DType.String(), plugin.Float64.String()},
+		"Op":         {request.Op.String(), plugin.OpProd.String()},
+		"World":      {request.World, request.World + 1},
+		"Hosts":      {request.Hosts, request.Hosts + 1},
+		"Memory":     {request.Memory.String(), "cuda"},
+		"Topology":   {"here", "elsewhere"},
+		"Mode":       {ModeEager, ModeGraph},
+		"Symmetric":  {&symmetric, &unlike},
+	}
+	source := func(e Entry) string {
+		costs := Costs{Mode: ModeEager, Tuning: &Tuning{Entries: []Entry{e}}}
+		c, err := New(WithCosts(costs)).On("here").Compile(request, three, nil)
+		require.NoError(t, err)
+		return c.sources[0]
+	}
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[Entry]()) {
+		if field.Name == "Points" {
+			continue
+		}
+		require.Contains(t, values, field.Name)
+		e := entryOf(1, func(*Entry) {})
+		at := reflect.ValueOf(&e).Elem().FieldByIndex(field.Index)
+		at.Set(reflect.ValueOf(values[field.Name].own))
+		require.Equal(t, SourceMeasured, source(e), field.Name)
+		at.Set(reflect.ValueOf(values[field.Name].other))
+		require.Equal(t, SourceEstimate, source(e), field.Name)
 	}
 }
 
