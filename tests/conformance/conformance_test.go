@@ -30,6 +30,7 @@ func TestMain(m *testing.M) {
 	host.Register(uncounted{cudaipc})
 	host.Register(machine.NCCL())
 	host.Register(machine.StagedNCCL(stagedBytes))
+	machine.JoinNCCL()
 	pool.Main()
 	flag.Parse()
 	goleak.VerifyTestMain(m)

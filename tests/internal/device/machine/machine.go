@@ -9,6 +9,7 @@ import (
 	"context"
 	"encoding/binary"
 	"maps"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -94,6 +95,32 @@ func InstallNCCL(t testing.TB, flags ...string) {
 		t.Fatal(err)
 	}
 	t.Setenv(nccl.Variable, path)
+}
+
+// ncclOfRanks names the library in the environment of a rank that is a process of its own.
+const ncclOfRanks = "NCCL_FAKE"
+
+// NCCLOfRanks builds nccltest's library, and returns the environment with which ranks in processes of their own use it
+// on GPUs in memory, if they call JoinNCCL.
+func NCCLOfRanks(t testing.TB) []string {
+	t.Helper()
+	path, err := nccltest.Build(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []string{ncclOfRanks + "=" + path, nccl.Variable + "=" + path}
+}
+
+// JoinNCCL makes the library of NCCLOfRanks the one of this process, if this is such a rank.
+func JoinNCCL() {
+	path := os.Getenv(ncclOfRanks)
+	if path == "" {
+		return
+	}
+	if err := nccltest.Install(path); err != nil {
+		panic(err)
+	}
+	nccltest.Apart()
 }
 
 // Real says whether ranks run on real GPUs.
