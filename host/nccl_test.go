@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -67,6 +69,22 @@ func TestNcclIsMadeByTheFirstCallThatNeedsIt(t *testing.T) {
 	})
 	require.NoError(t, errors.Join(errs...))
 	<-step
+}
+
+// NCCL's kernels occupy as many multiprocessors as the smallest budget of the ranks allows, and any number without one.
+func TestNcclHasTheBudgetOfMultiprocessors(t *testing.T) {
+	withNCCL(t)
+	for _, test := range []struct {
+		budgets [2]int
+		want    int
+	}{{[2]int{0, 0}, math.MinInt32}, {[2]int{0, 24}, 24}, {[2]int{24, 8}, 8}} {
+		nccltest.Budgets()
+		require.NoError(t, errors.Join(deviceErrors(t, gpus(t, 2), func(rank int, o *host.Options) {
+			both("*=nccl,*")(rank, o)
+			o.MaxSMs = test.budgets[rank]
+		}, func(r *rank) error { return errors.Join(deviceSum(r, 100), r.meet()) })...))
+		require.Equal(t, slices.Repeat([]int{test.want}, 4), nccltest.Budgets(), "of two parents and their children")
+	}
 }
 
 // The first call of a size that NCCL serves may be captured before, or be of another length on one rank: ranks that

@@ -77,7 +77,7 @@ int ncclCommSplit(comm parent, int color, int key, comm *c, const fake_config *c
   uint64_t made = 0;
   if (config->magic != 0xcafebeef || config->size != sizeof *config || config->blocking != 1 || color || key < 0)
     return 5;
-  int result = go.split((uintptr_t)parent, &made);
+  int result = go.split((uintptr_t)parent, config->max_ctas, &made);
   *c = (comm)(uintptr_t)made;
   return result;
 }

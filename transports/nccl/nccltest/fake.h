@@ -29,7 +29,7 @@ typedef struct {
 typedef struct {
   int (*name)(char *id);
   int (*begin)(const char *id, int rank, int world, int max_ctas, uint64_t *comm);
-  int (*split)(uint64_t parent, uint64_t *comm);
+  int (*split)(uint64_t parent, int max_ctas, uint64_t *comm);
   int (*state)(uint64_t comm);
   int (*end)(uint64_t comm, int abort);
   int (*scalar)(uint64_t comm, uint64_t bits, int dtype);

@@ -13,7 +13,7 @@ package nccltest
 
 int goName(char *);
 int goBegin(char *, int, int, int, uint64_t *);
-int goSplit(uint64_t, uint64_t *);
+int goSplit(uint64_t, int, uint64_t *);
 int goState(uint64_t);
 int goEnd(uint64_t, int);
 int goScalar(uint64_t, uint64_t, int);
@@ -107,16 +107,27 @@ func Break(rank, result int, words string) {
 	machine.words = C.CString(words) // few and short; the library may have it at any time
 }
 
+// Budgets returns, and forgets, the most blocks of a kernel (maxCTAs) that each communicator of NCCL was made with,
+// parents and children.
+func Budgets() []int {
+	machine.Lock()
+	defer machine.Unlock()
+	list := machine.budgets
+	machine.budgets = nil
+	return list
+}
+
 var made atomic.Int64
 
 var machine struct {
 	sync.Mutex
-	worlds map[string]*world
-	comms  map[uint64]*communicator
-	next   uint64
-	broken int
-	result int
-	words  *C.char
+	worlds  map[string]*world
+	comms   map[uint64]*communicator
+	next    uint64
+	broken  int
+	result  int
+	words   *C.char
+	budgets []int
 }
 
 // world is a communicator of NCCL, of all its ranks.
@@ -196,7 +207,7 @@ func goName(id *C.char) C.int {
 }
 
 //export goBegin
-func goBegin(id *C.char, rank, size, _ C.int, comm *C.uint64_t) C.int {
+func goBegin(id *C.char, rank, size, maxCTAs C.int, comm *C.uint64_t) C.int {
 	machine.Lock()
 	defer machine.Unlock()
 	name := C.GoString(id)
@@ -234,6 +245,7 @@ func goBegin(id *C.char, rank, size, _ C.int, comm *C.uint64_t) C.int {
 	w.mu.Unlock()
 	machine.next++
 	machine.comms[machine.next] = c
+	machine.budgets = append(machine.budgets, int(maxCTAs))
 	*comm = C.uint64_t(machine.next)
 	made.Add(1)
 	return 7

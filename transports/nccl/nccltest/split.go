@@ -9,7 +9,7 @@ import "github.com/shunt-ccl/shunt/cuda/cudatest"
 // shares.
 //
 //export goSplit
-func goSplit(parent C.uint64_t, comm *C.uint64_t) C.int {
+func goSplit(parent C.uint64_t, maxCTAs C.int, comm *C.uint64_t) C.int {
 	if state := goState(parent); state != 0 {
 		return state
 	}
@@ -21,6 +21,7 @@ func goSplit(parent C.uint64_t, comm *C.uint64_t) C.int {
 	}
 	machine.next++
 	machine.comms[machine.next] = c
+	machine.budgets = append(machine.budgets, int(maxCTAs))
 	c.current("split")
 	c.handles, c.child, c.busy = 2, machine.next, true
 	*comm = C.uint64_t(machine.next)
