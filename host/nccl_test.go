@@ -87,6 +87,21 @@ func TestNcclHasTheBudgetOfMultiprocessors(t *testing.T) {
 	}
 }
 
+// Where NCCL's environment has no communicator block, a call of it returns before its operation is enqueued, and the
+// host waits for that.
+func TestNcclThatDoesNotBlock(t *testing.T) {
+	withNCCL(t)
+	t.Setenv("NCCL_COMM_BLOCKING", "0")
+	require.NoError(t, errors.Join(deviceErrors(t, gpus(t, 2), both("*=nccl,*"), func(r *rank) error {
+		for count := range 5 {
+			if err := deviceSum(r, 100*count); err != nil {
+				return err
+			}
+		}
+		return r.meet()
+	})...))
+}
+
 // The first call of a size that NCCL serves may be captured before, or be of another length on one rank: ranks that
 // disagree get an error there as in any first call.
 func TestRanksThatDisagreeInTheFirstCallOverNccl(t *testing.T) {

@@ -96,7 +96,11 @@ func TestBuiltinNccl(t *testing.T) {
 		machine.InstallNCCL(t)
 		inMemory(&cfg, memoryWorlds)
 	}
+	nccltest.Violations()
 	conformance.Test(t, cfg)
+	if v := nccltest.Violations(); len(v) > 0 {
+		t.Errorf("%d violations, the first is %s", len(v), v[0])
+	}
 	if leaks := machine.Leaks(); len(leaks) > 0 {
 		t.Errorf("left on the devices: %v", leaks)
 	}

@@ -104,7 +104,7 @@ int ncclRedOpCreatePreMulSum(int *op, void *scalar, int dtype, int where, comm c
   *op = go.scalar((uintptr_t)c, bits, dtype);
   return 0;
 }
-int ncclRedOpDestroy(int op, comm c) { return op < 100 || !c ? 4 : 0; }
+int ncclRedOpDestroy(int op, comm c) { return op < 100 || !c ? 4 : go.unscalar((uintptr_t)c, op); }
 
 int ncclAllReduce(const void *s, void *r, size_t n, int dtype, int op, comm c, void *stream) {
   return take(

@@ -33,6 +33,7 @@ typedef struct {
   int (*state)(uint64_t comm);
   int (*end)(uint64_t comm, int abort);
   int (*scalar)(uint64_t comm, uint64_t bits, int dtype);
+  int (*unscalar)(uint64_t comm, int op);
   int (*run)(const fake_op *ops, int count);
   const char *(*words)(uint64_t comm);
   int (*know)(uint64_t comm, uint64_t at, uint64_t bytes, uint64_t *handle);

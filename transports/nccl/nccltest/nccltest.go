@@ -17,6 +17,7 @@ int goSplit(uint64_t, int, uint64_t *);
 int goState(uint64_t);
 int goEnd(uint64_t, int);
 int goScalar(uint64_t, uint64_t, int);
+int goUnscalar(uint64_t, int);
 int goRun(fake_op *, int);
 char *goWords(uint64_t);
 int goKnow(uint64_t, uint64_t, uint64_t, uint64_t *);
@@ -28,7 +29,7 @@ static const char *install(const char *path) {
   void (*to)(const fake_hooks *) = (void (*)(const fake_hooks *))dlsym(library, "nccltest_install");
   if (!to) return dlerror();
   fake_hooks hooks = {goName, (int (*)(const char *, int, int, int, uint64_t *))goBegin, goSplit, goState, goEnd,
-                      goScalar, (int (*)(const fake_op *, int))goRun, (const char *(*)(uint64_t))goWords,
+                      goScalar, goUnscalar, (int (*)(const fake_op *, int))goRun, (const char *(*)(uint64_t))goWords,
                       goKnow, goForget};
   to(&hooks);
   return NULL;
@@ -174,6 +175,7 @@ type communicator struct {
 	child   uint64 // that operations go to
 	busy    bool   // the next look finds it in progress
 	scalars []float64
+	ops     int // with a scalar, that were made and not destroyed
 	batches []batch
 	known   map[uint64]*registered // by handle
 }
@@ -295,6 +297,9 @@ func goEnd(comm C.uint64_t, abort C.int) C.int {
 	delete(machine.comms, uint64(comm))
 	c.handles--
 	last := c.handles == 0
+	if abort == 0 && c.ops > 0 {
+		violate("rank %d: %d reduction ops are left when the communicator is destroyed", c.rank, c.ops)
+	}
 	if abort == 0 && len(c.known) > 0 {
 		violate("rank %d: %d registrations are left when the communicator is destroyed", c.rank, len(c.known))
 	}
@@ -316,8 +321,22 @@ func goScalar(comm, bits C.uint64_t, dtype C.int) C.int {
 	c := lookup(comm)
 	machine.Lock()
 	defer machine.Unlock()
+	c.ops++
 	c.scalars = append(c.scalars, cudaipctest.Decode(plugin.DType(dtype), uint64(bits)))
 	return C.int(100 + len(c.scalars) - 1)
+}
+
+//export goUnscalar
+func goUnscalar(comm C.uint64_t, op C.int) C.int {
+	c := lookup(comm)
+	machine.Lock()
+	defer machine.Unlock()
+	if c == nil || int(op) >= 100+len(c.scalars) {
+		violate("reduction op %d is destroyed, which no communicator has", int(op))
+		return 4
+	}
+	c.ops--
+	return 0
 }
 
 //export goRun
