@@ -3,6 +3,7 @@ package executor
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -13,12 +14,49 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/shunt-ccl/shunt/host/executor/internal/nativetest"
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/plugin/ring"
 )
 
-// ringWorld returns an engine of one rank with a ring as region 9, served by do.
-func ringWorld(t testing.TB, world int, do func(context.Context, *ring.Command) error) (*Engine, *ring.Ring) {
+// command is a command of a ring, whichever side has taken it.
+type command struct {
+	Operation int64
+	Args      []int64
+	WaitsFor  func(rank int)
+}
+
+// side serves a ring until its stop is called.
+type side func(r *ring.Ring, do func(context.Context, *command) error) (stop func())
+
+// inGo is package ring.
+func inGo(r *ring.Ring, do func(context.Context, *command) error) (stop func()) {
+	r.Serve(func(ctx context.Context, c *ring.Command) error {
+		return do(ctx, &command{c.Operation, c.Args, c.WaitsFor})
+	})
+	return func() {}
+}
+
+// inC is shunt_ring.h.
+func inC(r *ring.Ring, do func(context.Context, *command) error) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	end := nativetest.ServeRing(r.Memory(), r.Slots(), func(c *nativetest.Command) error {
+		return do(ctx, &command{c.Operation, c.Args, c.WaitsFor})
+	})
+	return func() {
+		cancel()
+		end()
+	}
+}
+
+// onBothSides runs a test with a plugin in Go and with one in C.
+func onBothSides(t *testing.T, body func(t *testing.T, serve side)) {
+	t.Run("Go", func(t *testing.T) { body(t, inGo) })
+	t.Run("C", func(t *testing.T) { body(t, inC) })
+}
+
+// ringWorld returns an engine of one rank with a ring as region 9, on which serve runs do.
+func ringWorld(t testing.TB, world int, serve side, do func(context.Context, *command) error) (*Engine, *ring.Ring) {
 	t.Helper()
 	w := newWorld(t, world, 8192)
 	r, err := ring.New(9, world, 4096)
@@ -27,11 +65,13 @@ func ringWorld(t testing.TB, world int, do func(context.Context, *ring.Command) 
 		unix.MAP_SHARED)
 	must(t, err)
 	must(t, w.engines[0].SetRegion(0, 9, 0, Memory{Base: unsafe.Pointer(&memory[0]), Bytes: r.Region().Bytes}))
+	stop := func() {}
 	if do != nil {
-		r.Serve(do)
+		stop = serve(r, do)
 	}
 	t.Cleanup(func() {
 		w.engines[0].Close()
+		stop()
 		must(t, r.Close())
 		must(t, unix.Munmap(memory))
 	})
@@ -48,12 +88,14 @@ func posting(t testing.TB, e *Engine, world int, body func(b *plugin.Builder)) *
 
 // The plugin gets the operation and every argument, works on what the plan has copied, and the plan continues when it
 // is done, again and again.
-func TestRemoteHandsOverAndBack(t *testing.T) {
+func TestRemoteHandsOverAndBack(t *testing.T) { onBothSides(t, handsOverAndBack) }
+
+func handsOverAndBack(t *testing.T, serve side) {
 	var mu sync.Mutex // the race detector does not see what C orders
 	var r *ring.Ring
 	var seen []int64
 	mu.Lock()
-	e, r := ringWorld(t, 1, func(_ context.Context, c *ring.Command) error {
+	e, r := ringWorld(t, 1, serve, func(_ context.Context, c *command) error {
 		mu.Lock()
 		defer mu.Unlock()
 		seen = append(append(seen, c.Operation), c.Args...)
@@ -80,6 +122,9 @@ func TestRemoteHandsOverAndBack(t *testing.T) {
 		mu.Lock()
 		seen = nil
 		mu.Unlock()
+		for round%2 == 0 && !nativetest.Asleep(r.Memory()) { // it sleeps soon; then only the bell wakes it
+			runtime.Gosched()
+		}
 		send, recv := []byte{1, 2, 3, byte(round)}, make([]byte, 4)
 		a := arguments(send, recv, int64(round), 4)
 		must(t, e.Run(p, a, testDeadline))
@@ -101,12 +146,14 @@ func TestRemoteHandsOverAndBack(t *testing.T) {
 
 // Commands of tracks run at the same time, although one ends only when all have begun;
 // and tracks that find no free slot wait for one.
-func TestCommandsRunAtTheSameTime(t *testing.T) {
+func TestCommandsRunAtTheSameTime(t *testing.T) { onBothSides(t, runAtTheSameTime) }
+
+func runAtTheSameTime(t *testing.T, serve side) {
 	const world = 3 // six slots
 	var begun sync.WaitGroup
 	begun.Add(2 * world)
 	var count atomic.Int64
-	e, r := ringWorld(t, world, func(_ context.Context, c *ring.Command) error {
+	e, r := ringWorld(t, world, serve, func(_ context.Context, c *command) error {
 		if c.Operation == 1 {
 			begun.Done()
 			begun.Wait()
@@ -129,6 +176,16 @@ func TestCommandsRunAtTheSameTime(t *testing.T) {
 
 // What a command leaves is the error of the run: code, text and rank.
 func TestACommandsErrorIsTheRuns(t *testing.T) {
+	onBothSides(t, errorIsTheRuns)
+	e, r := ringWorld(t, 1, inGo, func(context.Context, *command) error { panic("oops") })
+	p := posting(t, e, 1, func(b *plugin.Builder) { b.Track(func() { r.Post(b, 6) }) })
+	if f := failureOf(t, e.Run(p, arguments(nil, nil, 0, 0), testDeadline)); f.Code != plugin.Internal ||
+		!strings.Contains(f.Reason, "panicked in command 6: oops") {
+		t.Errorf("got %+v", f)
+	}
+}
+
+func errorIsTheRuns(t *testing.T, serve side) {
 	for name, test := range map[string]struct {
 		err  error
 		code plugin.Code
@@ -143,7 +200,7 @@ func TestACommandsErrorIsTheRuns(t *testing.T) {
 		"peer died":    {&plugin.Error{Code: plugin.PeerDied, Rank: 0, Message: "gone"}, plugin.PeerDied, 0, "gone"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e, r := ringWorld(t, 2, func(context.Context, *ring.Command) error { return test.err })
+			e, r := ringWorld(t, 2, serve, func(context.Context, *command) error { return test.err })
 			e.setGrace(time.Millisecond)
 			p := posting(t, e, 2, func(b *plugin.Builder) { b.Track(func() { r.Post(b, 1) }) })
 			f := failureOf(t, e.Run(p, arguments(nil, nil, 0, 0), testDeadline))
@@ -152,18 +209,14 @@ func TestACommandsErrorIsTheRuns(t *testing.T) {
 			}
 		})
 	}
-	e, r := ringWorld(t, 1, func(context.Context, *ring.Command) error { panic("oops") })
-	p := posting(t, e, 1, func(b *plugin.Builder) { b.Track(func() { r.Post(b, 6) }) })
-	if f := failureOf(t, e.Run(p, arguments(nil, nil, 0, 0), testDeadline)); f.Code != plugin.Internal ||
-		!strings.Contains(f.Reason, "panicked in command 6: oops") {
-		t.Errorf("got %+v", f)
-	}
 }
 
 // A wait for a command that does not end returns at the deadline and at an abort, and its error names the rank that the
 // command waits for.
-func TestACommandThatDoesNotEnd(t *testing.T) {
-	e, r := ringWorld(t, 2, func(ctx context.Context, c *ring.Command) error {
+func TestACommandThatDoesNotEnd(t *testing.T) { onBothSides(t, doesNotEnd) }
+
+func doesNotEnd(t *testing.T, serve side) {
+	e, r := ringWorld(t, 2, serve, func(ctx context.Context, c *command) error {
 		c.WaitsFor(1)
 		<-ctx.Done()
 		return context.Cause(ctx)
@@ -193,7 +246,7 @@ func TestAHostileRing(t *testing.T) {
 		"pattern":  func(m []byte) { fill(m, 0x7A) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			e, r := ringWorld(t, 2, nil)
+			e, r := ringWorld(t, 2, nil, nil)
 			head := unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(&r.Staging()[0]), -4096)), 4096)
 			spoil(head)
 			p := posting(t, e, 2, func(b *plugin.Builder) { b.Track(func() { r.Post(b, 1, b.Const(5)) }) })
@@ -207,7 +260,7 @@ func TestAHostileRing(t *testing.T) {
 		})
 	}
 	for _, slots := range []int64{-1, 0, 4097, 1 << 40} {
-		e, r := ringWorld(t, 1, nil)
+		e, r := ringWorld(t, 1, nil, nil)
 		p := plan(t, 0, 1, plugin.Int32, plugin.OpSum, func(b *plugin.Builder) { b.Track(func() { r.Post(b, 1) }) })
 		for i, v := range p.Consts {
 			if v == 2 { // the slots of a world of one
@@ -231,7 +284,7 @@ func fill(m []byte, v byte) {
 }
 
 func BenchmarkRemote(b *testing.B) {
-	e, r := ringWorld(b, 1, func(context.Context, *ring.Command) error { return nil })
+	e, r := ringWorld(b, 1, inGo, func(context.Context, *command) error { return nil })
 	p := posting(b, e, 1, func(b *plugin.Builder) { b.Track(func() { r.Post(b, 1) }) })
 	a := arguments(nil, nil, 0, 0)
 	for b.Loop() {

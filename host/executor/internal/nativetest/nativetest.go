@@ -1,5 +1,5 @@
-// Package nativetest holds a C function for tests of native steps, because
-// test files cannot use cgo. It is linked into tests alone.
+// Package nativetest holds C functions for tests of native steps, and the C side of
+// command rings, because test files cannot use cgo. It is linked into tests alone.
 package nativetest
 
 /*
