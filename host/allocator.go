@@ -71,8 +71,8 @@ func (c *Communicator) NewAllocator(o AllocatorOptions) (*Allocator, error) {
 // home returns the parts of the communicator that allocators need.
 func (c *Communicator) home() allocator.Home {
 	return allocator.Home{
-		Label: c.Label(),
-		Turn:  func(what string) (func(), error) { return c.turn.Leave, c.turn.Wait(what) },
+		Label: c.Label(), Rank: c.Rank(),
+		Turn: func(what string) (func(), error) { return c.turn.Leave, c.turn.Wait(what) },
 		Failed: func(what string) error {
 			if c.failed() {
 				return c.observer.Failed(what)

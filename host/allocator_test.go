@@ -125,6 +125,64 @@ func TestSymmetricAllocatorMismatch(t *testing.T) {
 	})
 }
 
+// Whatever keeps rank 1 from growing, both ranks return its reason, and can go on.
+func TestSymmetricAllocatorFailsOnAllRanks(t *testing.T) {
+	undone := func(r *rank) error { return nil }
+	for name, c := range map[string]struct {
+		fail   func(*rank) (host.Stream, error)
+		undo   func(*rank) error
+		reason string
+	}{
+		"an unknown stream": {func(*rank) (host.Stream, error) { return unknownStream{}, nil }, undone, "CUDA_ERROR_INVALID_HANDLE"},
+		"a failed query": {func(r *rank) (host.Stream, error) {
+			r.driver.Fail("CaptureInfo", 0, cuda.InvalidValue)
+			return r, nil
+		}, undone, "CUDA_ERROR_INVALID_VALUE"},
+		"a capture": {func(r *rank) (host.Stream, error) {
+			return r, r.driver.BeginCapture(r.ctx, r.stream)
+		}, func(r *rank) error {
+			g, err := r.driver.EndCapture(r.ctx, r.stream)
+			return errors.Join(err, r.driver.DestroyGraph(g))
+		}, "the stream is being captured"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			deviceWorld(t, 2, func(r *rank) error {
+				a, err := r.NewAllocator(host.AllocatorOptions{Symmetric: true})
+				if err != nil {
+					return err
+				}
+				stream := host.Stream(r)
+				undo := undone
+				if r.Rank() == 1 {
+					if stream, err = c.fail(r); err != nil {
+						return err
+					}
+					undo = c.undo
+				}
+				_, failed := a.Alloc(1000, stream)
+				if err := undo(r); err != nil {
+					return err
+				}
+				want := fmt.Sprintf("alloc on rank %d: rank 1: ", r.Rank())
+				if failed == nil || !strings.HasPrefix(failed.Error(), want) || !strings.Contains(failed.Error(), c.reason) {
+					return fmt.Errorf("want %q and %q, got %w", want, c.reason, failed)
+				}
+				p, err := a.Alloc(1000, r)
+				if err != nil {
+					return err
+				}
+				return errors.Join(a.Free(p, r), r.sync(), a.Destroy())
+			})
+		})
+	}
+}
+
+var unknown byte
+
+type unknownStream struct{}
+
+func (unknownStream) Handle() unsafe.Pointer { return unsafe.Pointer(&unknown) }
+
 // Whichever rank runs out of memory: all ranks get the error, after the cached segments were given back and were not
 // enough.
 func TestAllocatorOutOfMemory(t *testing.T) {

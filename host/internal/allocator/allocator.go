@@ -20,6 +20,7 @@ import (
 // Home has what an allocator needs of its communicator.
 type Home struct {
 	Label string // of the communicator
+	Rank  int
 	// Turn waits for the communicator's turn, unless the communicator is closed.
 	Turn func(what string) (release func(), err error)
 	// Failed returns the error of a communicator that has failed. The turn is held.
@@ -121,10 +122,16 @@ func (a *Allocator) Alloc(bytes int64, s cuda.Stream) (cuda.Ptr, error) {
 		return 0, err
 	}
 	p, err := a.pool.Alloc(n, s)
-	if err == nil && p == 0 {
+	if a.lacks(n, p, err) {
 		p, err = a.grown(n, bytes, s)
 	}
 	return p, err
+}
+
+// lacks reports whether more memory is needed for a block, after what the pool has returned. Where the ranks grow
+// together, a rank that has failed goes along if the others do.
+func (a *Allocator) lacks(n int64, p cuda.Ptr, err error) bool {
+	return p == 0 && (err == nil || a.symmetric && !a.pool.Serves(n))
 }
 
 // rounded returns the bytes of the block that so many take.
@@ -145,19 +152,21 @@ func (a *Allocator) grown(n, bytes int64, s cuda.Stream) (cuda.Ptr, error) {
 			return 0, err
 		}
 		// Another thread may have grown it meanwhile, or take what is added now.
-		if p, err := a.pool.Alloc(n, s); p != 0 || err != nil {
+		p, err := a.pool.Alloc(n, s)
+		if !a.lacks(n, p, err) {
 			return p, err
 		}
-		state, err := a.gpu.Driver.CaptureInfo(a.gpu.Context, s)
-		if err != nil {
-			return 0, err
+		var state cuda.Capture
+		if err == nil {
+			state, err = a.gpu.Driver.CaptureInfo(a.gpu.Context, s)
 		}
-		if !a.symmetric {
+		if a.symmetric {
+			if err == nil && state.Status != cuda.CaptureNone {
+				err = plugin.Errorf(plugin.Unsupported, "%d bytes need more symmetric memory, which all ranks make together, and the stream is being captured; call reserve before the capture", bytes)
+			}
+			err = a.growTogether(n, bytes, err)
+		} else if err == nil {
 			err = a.grow(n, bytes, state.Status != cuda.CaptureNone)
-		} else if state.Status != cuda.CaptureNone {
-			err = plugin.Errorf(plugin.Unsupported, "%d bytes need more symmetric memory, which all ranks make together, and the stream is being captured; call reserve before the capture", bytes)
-		} else {
-			err = a.growTogether(n, bytes)
 		}
 		if err != nil {
 			return 0, err
@@ -273,7 +282,7 @@ func (a *Allocator) Reserve(bytes int64) error {
 		return err
 	}
 	if a.symmetric {
-		return a.growTogether(n, bytes)
+		return a.growTogether(n, bytes, nil)
 	}
 	if a.pool.Fits(n) {
 		return nil
@@ -291,7 +300,7 @@ func (a *Allocator) Trim() error {
 	}
 	together := a.symmetric && !a.ended
 	if together {
-		if _, err := a.meet("trim", 0); err != nil {
+		if _, err := a.meet("trim", 0, nil); err != nil {
 			return err
 		}
 	}

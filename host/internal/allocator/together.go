@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/shunt-ccl/shunt/host/internal/round"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -16,15 +17,16 @@ type step struct {
 	What   string // "grow" or "trim"
 	Bytes  int64  // of the block that it is for
 	Passed []byte // for each free block, whether nothing uses it any more here: 1 or 0
+	Failed []byte // why this rank cannot take part, as round.Say encodes it
 }
 
-// meet lets the ranks compare what they are about to do, and agree on which free blocks nothing uses any more. It
-// returns the step's tag. a.growth is held.
-func (a *Allocator) meet(what string, n int64) (tag string, err error) {
+// meet lets the ranks compare what they are about to do, and agree on which free blocks nothing uses any more. Where a
+// rank cannot go on, mine says why, and all ranks return that. It returns the step's tag. a.growth is held.
+func (a *Allocator) meet(what string, n int64, mine error) (tag string, err error) {
 	a.steps++
 	tag = fmt.Sprintf("%s step %d", a.label, a.steps)
 	snapshot, passed := a.pool.Passed()
-	payload, err := json.Marshal(step{what, n, passed})
+	payload, err := json.Marshal(step{what, n, passed, round.Say(a.home.Rank, mine)})
 	if err != nil {
 		return tag, plugin.Errorf(plugin.Internal, "%w", err)
 	}
@@ -40,6 +42,11 @@ func (a *Allocator) meet(what string, n int64) (tag string, err error) {
 		if err := json.Unmarshal(answer, &all[rank]); err != nil {
 			return tag, &plugin.Error{Code: plugin.Protocol, Rank: rank,
 				Message: fmt.Sprintf("rank %d sent a malformed step of its allocator", rank)}
+		}
+	}
+	for _, theirs := range all {
+		if err := round.Heard(theirs.Failed, a.home.Rank, mine); err != nil {
+			return tag, err
 		}
 	}
 	for rank, theirs := range all {
@@ -83,9 +90,9 @@ func (a *Allocator) agree(tag string, err error) error {
 }
 
 // growTogether adds a segment for a block of n bytes on every rank, unless a block of that size is there after all.
-// a.growth is held.
-func (a *Allocator) growTogether(n, bytes int64) error {
-	tag, err := a.meet("grow", n)
+// failed is why this rank cannot. a.growth is held.
+func (a *Allocator) growTogether(n, bytes int64, failed error) error {
+	tag, err := a.meet("grow", n, failed)
 	if err != nil || a.pool.Fits(n) {
 		return err
 	}

@@ -147,14 +147,25 @@ func (p *Pool) choose(bytes int64, at place) *block {
 		if at.capture != nil {
 			return nil
 		}
-		return p.first(bytes, func(b *block) bool {
-			return p.all(b.uses, func(u use) bool { return u.capture == nil || u.capture.passed })
-		})
+		return p.first(bytes, p.uncaptured)
 	}
 	if !p.settle() {
 		return nil
 	}
 	return p.first(bytes, serves)
+}
+
+// uncaptured reports whether no graph uses a free block. p.mu is held.
+func (p *Pool) uncaptured(b *block) bool {
+	return p.all(b.uses, func(u use) bool { return u.capture == nil || u.capture.passed })
+}
+
+// Serves reports whether an ordered pool has a free block of so many bytes, a Rounded size, for any stream that is not
+// being captured.
+func (p *Pool) Serves(bytes int64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.first(bytes, p.uncaptured) != nil
 }
 
 func (p *Pool) all(uses []use, is func(use) bool) bool {
