@@ -249,8 +249,7 @@ func (e *engine) find(s span) (found *registration) {
 // still reports whether a registration stands for what an address range, part of it, is now.
 func (t *Engines) still(r *registration, s span) bool {
 	from, to := r.memory.spanned(s.base, s.bytes)
-	is, err := t.gpu.Driver.StillMapped(t.gpu.Context, r.memory.pieces[from:to], r.memory.ids[from:to])
-	return err == nil && is // an error is memory that is not there
+	return !t.gpu.freed(r.memory.pieces[from:to], r.memory.ids[from:to])
 }
 
 func (r *registration) whole() span { return span{r.memory.base, r.memory.bytes} }

@@ -125,7 +125,7 @@ func (t *Registry) audit() {
 			continue
 		}
 		budget -= to - at.piece
-		if is, err := t.gpu.Driver.StillMapped(t.gpu.Context, e.pieces[at.piece:to], e.ids[at.piece:to]); err != nil || !is {
+		if t.gpu.freed(e.pieces[at.piece:to], e.ids[at.piece:to]) {
 			t.lose(at.export, e.generation)
 		}
 	}

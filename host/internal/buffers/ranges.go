@@ -142,8 +142,7 @@ func (t *Registry) Current(collective plugin.Collective, r *Range) error {
 	if r == nil || r.export == nil || t.has(r) {
 		return nil
 	}
-	if is, err := t.gpu.Driver.StillMapped(t.gpu.Context, r.pieces, r.ids); err == nil &&
-		is { // an error is memory that is not there
+	if !t.gpu.freed(r.pieces, r.ids) {
 		return nil
 	}
 	return plugin.Errorf(plugin.InvalidArgument, "%s on rank %d: symmetric range %d, %d bytes at %#x, was freed before it was deregistered", collective, t.Rank, r.number, r.bytes, uint64(r.base))

@@ -11,16 +11,18 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// same reports whether an export is still what an address range stands for, as
-// far as it lies in the export: one call of the driver's library, which retains
-// nothing and may be made while the memory is being freed.
+// freed reports whether nothing is mapped at an address any more, or something else than the buffer with the id beside
+// it: one call of the driver's library, which retains nothing and may be made while the memory is being freed. Where the
+// driver fails, the memory is taken to be there: the next look finds out.
+func (g GPU) freed(at []cuda.Ptr, ids []uint64) bool {
+	is, err := g.Driver.StillMapped(g.Context, at, ids)
+	return err == nil && !is
+}
+
+// same reports whether an export is still what an address range stands for, as far as it lies in the export.
 func (t *Registry) same(e *export, p cuda.Ptr, bytes int64) bool {
-	if e.window {
-		return true
-	}
 	from, to := e.spanned(p, bytes)
-	is, err := t.gpu.Driver.StillMapped(t.gpu.Context, e.pieces[from:to], e.ids[from:to])
-	return err == nil && is // an error is memory that is not there
+	return e.window || !t.gpu.freed(e.pieces[from:to], e.ids[from:to])
 }
 
 // withdraw takes an export back: at once for later kernels; for peers, which then unmap,

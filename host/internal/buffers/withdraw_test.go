@@ -142,6 +142,39 @@ func TestAWindowGoesBehindWhatWasThereBefore(t *testing.T) {
 	}
 }
 
+// A failure of the driver, unlike another buffer at the address, withdraws nothing.
+func TestAFailureOfTheDriverIsNoFreedMemory(t *testing.T) {
+	for name, look := range map[string]func(d *Registry, at int) bool{
+		"audit": func(d *Registry, at int) bool { d.audit(); return d.exports[at].leaving == staying },
+		"call": func(d *Registry, at int) bool {
+			d.validateRange(d.exports[at].base, 1)
+			return d.exports[at].leaving == staying
+		},
+		"another export": func(d *Registry, at int) bool {
+			found, err := d.exported(cuda.PointerInfo{}, d.exports[at].base, 1, false)
+			return err == nil && found == at
+		},
+		"symmetric range": func(d *Registry, at int) bool {
+			e := d.exports[at]
+			return d.Current(plugin.AllReduce, &Range{export: &Export{}, pieces: e.pieces, ids: e.ids}) == nil
+		},
+		"engine": func(d *Registry, at int) bool {
+			e := &Engines{gpu: d.gpu}
+			return e.still(&registration{memory: d.exports[at]}, span{d.exports[at].base, 1})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := aRegistry(t)
+			driver := d.gpu.Driver.(*cudatest.Driver)
+			at := d.export(t) // of a buffer that is not there
+			driver.Fail("StillMapped", 0, cuda.LaunchFailed)
+			require.True(t, look(d, at), "the driver failed")
+			require.False(t, driver.Pending("StillMapped"))
+			require.False(t, look(d, at), "the driver has no such buffer")
+		})
+	}
+}
+
 // A driver that shuts down with the process ends the keeper, which could only complain from then on.
 func TestKeepEndsWithTheDriver(t *testing.T) {
 	d := aRegistry(t)
