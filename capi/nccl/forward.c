@@ -144,15 +144,18 @@ static ncclResult_t tell(ncclComm_t comm, const struct word *mine, struct word *
   return status == SHUNT_OK ? ncclSuccess : nc_shunt_failed(comm, status);
 }
 
-/* agree fails on all ranks if one of them has failed; it returns rank 0's word. */
+/* agree fails on all ranks if one of them has failed, and is ncclInProgress while one of them is not ready; it returns
+ * rank 0's word. */
 static ncclResult_t agree(ncclComm_t comm, struct word *word, ncclResult_t mine) {
   struct word *all = NULL;
   word->result = mine;
-  if (mine != ncclSuccess)
+  if (mine != ncclSuccess && mine != ncclInProgress)
     snprintf(word->text, sizeof word->text, "%s", nc_GetLastError(comm));
   ncclResult_t result = tell(comm, word, &all);
-  for (int rank = 0; rank < comm->world && result == ncclSuccess; rank++)
-    if (all[rank].result != ncclSuccess)
+  for (int rank = 0; rank < comm->world && (result == ncclSuccess || result == ncclInProgress); rank++)
+    if (all[rank].result == ncclInProgress)
+      result = ncclInProgress;
+    else if (all[rank].result != ncclSuccess)
       result = nc_fail(comm, all[rank].result, "NVIDIA's NCCL beside Shunt failed on rank %d: %.*s", rank,
                        (int)sizeof all[rank].text - 1, all[rank].text);
   if (result == ncclSuccess)
@@ -176,50 +179,123 @@ static ncclResult_t open_real(ncclComm_t comm, ncclUniqueId *id) {
   return result == ncclSuccess ? result : nc_fail(comm, result, "%s", NC_REAL(ncclGetLastError)(NULL));
 }
 
-static ncclResult_t join_real(ncclComm_t comm, ncclUniqueId id, ncclComm_t *real) {
-  if (!nc_use_device(comm->device))
-    return nc_fail(comm, ncclUnhandledCudaError, "device %d cannot be used in a new thread", comm->device);
-  ncclResult_t result = NC_REAL(ncclCommInitRank)(real, comm->world, id, comm->rank);
-  nc_leave_device(comm->device);
-  return result == ncclSuccess ? result : nc_fail(comm, result, "%s", NC_REAL(ncclGetLastError)(NULL));
-}
-
-struct pair {
-  ncclComm_t comm;
-  ncclResult_t result;
-  char text[512];
+/* A rank's call of ncclCommInitRank, in a thread of its own: the program's may be inside a group of the real library's,
+ * and has a device. NCCL also keeps a rank inside for as long as another one does not come, and no call from outside
+ * ends that. The thread frees this. */
+struct entry {
+  pthread_mutex_t lock;
+  pthread_cond_t changed;
+  pthread_t thread;
+  int world, rank, device;
+  ncclUniqueId id;
+  ncclComm_t real;
+  ncclResult_t result; /* ncclInProgress: the call has not returned */
+  char text[160];
+  enum { WAIT, KEEP, DROP } verdict; /* of the ranks, about real */
 };
 
-/* pair makes the real communicator, in a thread of its own: the program's may be inside a group of the real library's,
- * and has a device. */
-static void *pair(void *argument) {
-  struct pair *p = argument;
-  ncclComm_t comm = p->comm, real = NULL;
-  struct word word = {0};
-  ncclResult_t result = agree(comm, &word, open_real(comm, &word.id));
-  if (result == ncclSuccess) {
-    ncclUniqueId id = word.id;
-    result = agree(comm, &word, join_real(comm, id, &real));
-    if (result == ncclSuccess)
-      nc_watch_id(comm, &id);
-    else if (real != NULL)
-      (void)NC_REAL(ncclCommAbort)(real); /* another rank has none */
+static ncclResult_t init_real(struct entry *e, ncclComm_t *real, char *text, size_t size) {
+  if (!nc_use_device(e->device)) {
+    snprintf(text, size, "device %d cannot be used in a new thread", e->device);
+    return ncclUnhandledCudaError;
   }
-  if (result == ncclSuccess)
-    __atomic_store_n(&comm->real, real, __ATOMIC_RELEASE);
+  ncclResult_t result = NC_REAL(ncclCommInitRank)(real, e->world, e->id, e->rank);
   if (result != ncclSuccess)
-    snprintf(p->text, sizeof p->text, "%s", nc_GetLastError(NULL));
-  p->result = result;
+    snprintf(text, size, "%s", NC_REAL(ncclGetLastError)(NULL));
+  nc_leave_device(e->device);
+  return result;
+}
+
+static void *enter(void *argument) {
+  struct entry *e = argument;
+  ncclComm_t real = NULL;
+  char text[sizeof e->text] = "";
+  ncclResult_t result = init_real(e, &real, text, sizeof text);
+  pthread_mutex_lock(&e->lock);
+  e->real = real;
+  e->result = result;
+  memcpy(e->text, text, sizeof text);
+  pthread_cond_broadcast(&e->changed);
+  while (e->verdict == WAIT)
+    pthread_cond_wait(&e->changed, &e->lock);
+  bool drop = e->verdict == DROP;
+  pthread_mutex_unlock(&e->lock);
+  if (drop && real != NULL)
+    (void)NC_REAL(ncclCommAbort)(real);
+  pthread_cond_destroy(&e->changed);
+  pthread_mutex_destroy(&e->lock);
+  free(e);
   return NULL;
 }
 
-static ncclResult_t make_real(ncclComm_t comm) {
-  pthread_t thread;
-  struct pair p = {.comm = comm};
-  if (pthread_create(&thread, NULL, pair, &p) != 0)
+static struct entry *begin_entry(ncclComm_t comm, const ncclUniqueId *id) {
+  struct entry *e = calloc(1, sizeof *e);
+  if (e == NULL)
+    return NULL;
+  pthread_mutex_init(&e->lock, NULL);
+  pthread_cond_init(&e->changed, NULL);
+  e->world = comm->world;
+  e->rank = comm->rank;
+  e->device = comm->device;
+  e->id = *id;
+  e->result = ncclInProgress;
+  if (pthread_create(&e->thread, NULL, enter, e) == 0)
+    return e;
+  free(e);
+  return NULL;
+}
+
+/* await_entry is its result if the call returns within 0.1 s, else ncclInProgress. */
+static ncclResult_t await_entry(ncclComm_t comm, struct entry *e) {
+  struct timespec until;
+  if (e == NULL)
     return nc_fail(comm, ncclSystemError, "no thread can be made");
-  pthread_join(thread, NULL);
-  return p.result == ncclSuccess ? ncclSuccess : nc_fail(comm, p.result, "%s", p.text); /* for this thread too */
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_nsec += 100000000;
+  until.tv_sec += until.tv_nsec / 1000000000;
+  until.tv_nsec %= 1000000000;
+  pthread_mutex_lock(&e->lock);
+  while (e->result == ncclInProgress && pthread_cond_timedwait(&e->changed, &e->lock, &until) == 0) {
+  }
+  ncclResult_t result = e->result;
+  pthread_mutex_unlock(&e->lock);
+  return result == ncclSuccess || result == ncclInProgress ? result : nc_fail(comm, result, "%s", e->text);
+}
+
+/* end_entry returns the communicator if it is kept. A call that has not returned is left behind. */
+static ncclComm_t end_entry(struct entry *e, bool keep) {
+  pthread_t thread = e->thread;
+  pthread_mutex_lock(&e->lock);
+  ncclComm_t real = keep ? e->real : NULL;
+  bool inside = e->result == ncclInProgress;
+  e->verdict = keep ? KEEP : DROP;
+  pthread_cond_broadcast(&e->changed);
+  pthread_mutex_unlock(&e->lock);
+  if (inside)
+    pthread_detach(thread);
+  else
+    pthread_join(thread, NULL);
+  return real;
+}
+
+/* make_real makes the communicator on all ranks or on none. When one has failed all leave, also those that NCCL keeps
+ * inside. */
+static ncclResult_t make_real(ncclComm_t comm) {
+  struct word word = {0};
+  ncclResult_t result = agree(comm, &word, open_real(comm, &word.id));
+  if (result != ncclSuccess)
+    return result;
+  ncclUniqueId id = word.id;
+  struct entry *e = begin_entry(comm, &id);
+  do
+    result = agree(comm, &word, await_entry(comm, e));
+  while (result == ncclInProgress);
+  ncclComm_t real = e == NULL ? NULL : end_entry(e, result == ncclSuccess);
+  if (result != ncclSuccess)
+    return result;
+  nc_watch_id(comm, &id);
+  __atomic_store_n(&comm->real, real, __ATOMIC_RELEASE);
+  return ncclSuccess;
 }
 
 ncclResult_t nc_meet(ncclComm_t comm) {

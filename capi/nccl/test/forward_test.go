@@ -17,11 +17,13 @@ func TestForward(t *testing.T) {
 			world(t, binary, 3, library, "SHUNT_NCCL_FORWARD="+value, "SCENARIO="+scenario)
 		})
 	}
-	t.Run("an abort while it is made", func(t *testing.T) {
-		processes(t, binary, 2, func(int) []string {
-			return []string{library, "SHUNT_NCCL_FORWARD=unsupported", "SCENARIO=abort"}
+	for name, scenario := range map[string]string{"an abort while it is made": "abort", "an abort inside it": "leave"} {
+		t.Run(name, func(t *testing.T) {
+			processes(t, binary, 2, func(int) []string {
+				return []string{library, "SHUNT_NCCL_FORWARD=unsupported", "SCENARIO=" + scenario}
+			})
 		})
-	})
+	}
 }
 
 // TestForwardTellsEveryRank: what goes wrong on one rank is an error of all ranks, which names that rank.
@@ -32,6 +34,7 @@ func TestForwardTellsEveryRank(t *testing.T) {
 		"a rank without settings":    {"differing", "", "SHUNT_NCCL_FORWARD=unsupported", "SHUNT_NCCL_FORWARD="},
 		"a rank without the library": {"missing", "on rank 1: ncclGetUniqueId needs", "", "SHUNT_NCCL_LIBRARY=/gone.so"},
 		"a rank whose library fails": {"failing", "on rank 1: fake", "", ""},
+		"others inside the library":  {"stuck", "on rank 1: fake", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			processes(t, binary, 2, func(rank int) []string {

@@ -6,14 +6,15 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
 ncclResult_t fake_result;
 char fake_log[1 << 16], fake_id[8];
 ncclRedOp_t fake_op;
+atomic_bool fake_held;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -57,6 +58,8 @@ void fake_note(const char *format, ...) {
 
 void fake_make(ncclComm_t *comms, int count) {
   static uintptr_t next = 0xFA4E0000;
+  while (fake_held)
+    sched_yield();
   pthread_mutex_lock(&lock);
   for (int i = 0; i < count; i++)
     comms[i] = fake_result == ncclSuccess || fake_result == ncclInProgress ? (ncclComm_t)(next += 16) : NULL;

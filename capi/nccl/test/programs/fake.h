@@ -4,14 +4,18 @@
 #ifndef FAKE_H
 #define FAKE_H
 
+#include <stdatomic.h>
+#include <stdbool.h>
+
 #include "symbols_gen.h"
 
 extern ncclResult_t fake_result; /* what the functions return */
 extern char fake_log[1 << 16];   /* one line for each call */
 
 void fake_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* fake_make writes new communicators, or NULL where fake_result is a failure. */
+/* fake_make writes new communicators, or NULL where fake_result is a failure. It does not return while fake_held. */
 void fake_make(ncclComm_t *comms, int count);
+extern atomic_bool fake_held;
 
 /* With an id, or an operation, functions that make one write it; without, they do not touch what they are given. */
 extern char fake_id[8];

@@ -1,18 +1,22 @@
 /*
  * forward.c: SHUNT_NCCL_FORWARD with a list, over the stand-in for the real NCCL, on host memory and in both modes of
- * ranks.h. SCENARIO says what is given and what is called: unsupported, listed, missing, failing, differing or abort.
+ * ranks.h. SCENARIO says what is given and what is called: unsupported, listed, missing, failing, stuck, differing, abort or leave.
  */
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 
 #include "ranks.h"
 
 static char *log_of_fake;
 static ncclResult_t *result_of_fake;
+static atomic_bool *held_by_fake; /* ncclCommInitRank does not return */
 
-/* logged counts the calls of the real library that begin with text. */
+/* logged counts the calls of the real library that begin with text. Another thread may be writing one more. */
 static int logged(const char *text) {
   int found = 0;
-  for (const char *at = log_of_fake; at != NULL && *at != 0; at = strchr(at, '\n') + 1)
+  for (const char *at = log_of_fake, *end; at != NULL && (end = strchr(at, '\n')) != NULL; at = end + 1)
     found += strncmp(at, text, strlen(text)) == 0;
   return found;
 }
@@ -29,6 +33,7 @@ static void open_fake(void) {
     return;
   log_of_fake = dlsym(fake, "fake_log");
   result_of_fake = dlsym(fake, "fake_result");
+  held_by_fake = dlsym(fake, "fake_held");
   *(ncclRedOp_t *)dlsym(fake, "fake_op") = 77;
   memcpy(dlsym(fake, "fake_id"), here > 1 || ranks[0].rank == 0 ? "ID-0\0\0\0" : "ID-else", 8);
 }
@@ -144,7 +149,8 @@ static void listed(void) {
   WANT(ncclCommMemStats(ranks[0].comm, 0, NULL) == ncclInvalidUsage);
 }
 
-/* Rank 1 has no library, or one that fails: every rank gets the error, and Shunt stays usable. */
+/* Rank 1 has no library, or one that fails, and the others may be stuck in theirs: every rank gets the error, and Shunt
+ * stays usable. No communicator of the real library's is left. */
 static void failing(const char *words) {
   ncclComm_t comm = ranks[0].comm;
   uint64_t value;
@@ -153,8 +159,13 @@ static void failing(const char *words) {
     WANT(result != ncclSuccess && result != ncclInProgress);
     WANT(strstr(ncclGetLastError(NULL), words) != NULL && strstr(ncclGetLastError(comm), words) != NULL);
   }
-  WANT(ranks[0].rank == 1 || logged("ncclCommInitRank ") == logged("ncclCommAbort "));
   sum(&comm, world);
+  if (ranks[0].rank == 1 || held_by_fake == NULL)
+    return;
+  bool stuck = atomic_exchange(held_by_fake, false);
+  while (stuck && logged("ncclCommAbort ") < 2)
+    sched_yield();
+  WANT(logged("ncclCommInitRank ") == logged("ncclCommAbort "));
 }
 
 static void *call(void *result) {
@@ -182,6 +193,22 @@ static void abort_making(void) {
   CHECK(ncclCommAbort(ranks[0].comm));
   pthread_join(thread, NULL);
   WANT(result == ncclRemoteError);
+}
+
+/* Rank 0 is inside the real library when another thread aborts; the others have left it. */
+static void abort_inside(void) {
+  pthread_t thread;
+  ncclResult_t result = ncclSuccess;
+  *held_by_fake = ranks[0].rank == 0;
+  pthread_create(&thread, NULL, call, &result);
+  while (ranks[0].rank == 0 && logged("ncclCommInitRank ") == 0)
+    sched_yield();
+  if (ranks[0].rank == 0)
+    CHECK(ncclCommAbort(ranks[0].comm));
+  pthread_join(thread, NULL);
+  WANT(result == ncclRemoteError);
+  if (ranks[0].rank != 0)
+    CHECK(ncclCommAbort(ranks[0].comm));
 }
 
 /* Ranks whose settings differ: no rank gets a communicator, and all get the error. */
@@ -228,17 +255,22 @@ int main(int argc, char **argv) {
   ranks[0].rank = here > 1 ? 0 : atoi(argv[3]);
   open_fake();
   start(argc, argv);
-  if (strcmp(scenario, "failing") == 0 && ranks[0].rank == 1)
+  bool stuck = strcmp(scenario, "stuck") == 0;
+  if ((strcmp(scenario, "failing") == 0 || stuck) && ranks[0].rank == 1)
     *result_of_fake = ncclSystemError;
+  else if (stuck)
+    *held_by_fake = true;
   if (strcmp(scenario, "unsupported") == 0)
     unsupported();
   else if (strcmp(scenario, "listed") == 0)
     listed();
   else if (strcmp(scenario, "abort") == 0)
     abort_making();
+  else if (strcmp(scenario, "leave") == 0)
+    abort_inside();
   else
     failing(getenv("WORDS"));
-  if (strcmp(scenario, "abort") == 0)
+  if (strcmp(scenario, "abort") == 0 || strcmp(scenario, "leave") == 0)
     return 0;
   if (log_of_fake != NULL)
     log_of_fake[0] = 0;
