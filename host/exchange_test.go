@@ -311,13 +311,51 @@ func TestTheRankThatCannotConnectIsNamed(t *testing.T) {
 	}
 }
 
+// Wherever one rank fails, and however badly, every rank's error names the call and itself once, then the other rank.
+func TestErrorsOfOtherRanksHaveOneForm(t *testing.T) {
+	fail := func(code plugin.Code, rank int, x plugin.Request) error {
+		if rank == 1 && x.Collective == plugin.Broadcast {
+			return plugin.Errorf(code, "no queue pair is left")
+		}
+		return nil
+	}
+	for _, code := range []plugin.Code{plugin.System, plugin.Timeout} {
+		for where, of := range map[string]manner{
+			"publish": {publish: func(rank int, x plugin.Exchange) ([]byte, error) {
+				return saying(rank, x), fail(code, rank, x.Request)
+			}},
+			"connect": {connect: func(rank int, x plugin.Exchange) error { return fail(code, rank, x.Request) }},
+			"prepare": {prepare: func(e plugin.Endpoint, req plugin.Request) (*plugin.Plan, error) {
+				if err := fail(code, req.Rank, req); err != nil {
+					return nil, err
+				}
+				return e.Prepare(t.Context(), req, "one_shot")
+			}},
+		} {
+			for what, body := range map[string]func(c *host.Communicator) error{
+				"call": broadcastTwice,
+				"text": func(c *host.Communicator) error {
+					_, err := c.PlanTexts(plugin.Broadcast, plugin.Float32, plugin.OpSum, 4)
+					return err
+				},
+			} {
+				for rank, err := range exchanged(t, of, body) {
+					require.Error(t, err, "%s, %s", where, what)
+					require.Regexp(t, fmt.Sprintf(`^broadcast on rank %d: rank 1: \w+ing .*no queue pair is left`, rank), err.Error(),
+						"%s, %s, %v", where, what, code)
+				}
+			}
+		}
+	}
+}
+
 // The error of a plan that cannot be prepared has one name of its algorithm, its call and its rank.
 func TestFailuresToPrepareDoNotRepeatThemselves(t *testing.T) {
 	errs := exchanged(t, manner{prepare: func(e plugin.Endpoint, req plugin.Request) (*plugin.Plan, error) {
 		return e.Prepare(t.Context(), req, "two_shot")
 	}}, broadcastTwice)
-	for _, err := range errs {
-		require.EqualError(t, err, "broadcast on rank 0: preparing exchanging/one_shot: "+
-			`there is no algorithm "two_shot" for broadcast in a world of 3`)
+	for rank, err := range errs {
+		require.EqualError(t, err, fmt.Sprintf("broadcast on rank %d: rank 0: preparing exchanging/one_shot: "+
+			`there is no algorithm "two_shot" for broadcast in a world of 3`, rank))
 	}
 }

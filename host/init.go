@@ -60,6 +60,7 @@ func newCommunicator(ctx context.Context, j *job.Job, what, label string, ranks 
 	c.plans = plans.Planner{Observer: &c.observer, Memory: j.Memory, Stall: j.Options.Stall(),
 		News: endpoints.NewsTakes(len(ranks), job.Lookout), Fail: c.fail, Absent: map[string]string{}}
 	c.member = job.Member{Observer: &c.observer, Ranks: ranks, Fail: c.fail, Look: c.look}
+	c.observer.Making.Store(true)
 	c.observer.Failure.SetUp(j.Options.RecordsDir())
 	c.endpoints = endpoints.Set{Observer: &c.observer, Plans: &c.plans, Fail: c.fail, Lookout: job.Lookout,
 		Symmetric: buffers.NewSymmetric(&c.observer)}
@@ -114,6 +115,7 @@ var failAgreed = failpoint.New("communicator.agreed",
 // communicator then, and this rank would not.
 func (c *Communicator) begin(ctx context.Context) {
 	failAgreed.Hit()
+	c.observer.Making.Store(false)
 	var gpu []any
 	c.endpoints.Watch(c.job.Context)
 	if g := c.job.GPU; g != nil {

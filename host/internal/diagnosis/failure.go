@@ -81,11 +81,11 @@ func (o *Observer) Failed(what string) error {
 // FailureError words a failure for the call that meets it.
 func (o *Observer) FailureError(what string, reason *plugin.Error) error {
 	o.Failure.Wait()
-	return &plugin.Error{
-		Code: reason.Code, Rank: reason.Rank, Cause: reason,
-		Message: fmt.Sprintf("%s on rank %d: %s; communicator %s is aborted, call Shrink or re-create it", what, o.Rank,
-			reason.Message, o.Label),
+	message := fmt.Sprintf("%s on rank %d: %s", what, o.Rank, reason.Message)
+	if !o.Making.Load() {
+		message += fmt.Sprintf("; communicator %s is aborted, call Shrink or re-create it", o.Label)
 	}
+	return &plugin.Error{Code: reason.Code, Rank: reason.Rank, Cause: reason, Message: message}
 }
 
 // WrapError puts the call's name and rank in front of an error of another layer.

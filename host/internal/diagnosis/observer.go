@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/shunt-ccl/shunt/host/executor"
@@ -22,6 +23,7 @@ type Observer struct {
 	Engine      *executor.Engine
 	Topology    *topology.Topology
 	Failure     Failure
+	Making      atomic.Bool // the program does not have the communicator yet
 }
 
 // State returns the content of a rank's control page.

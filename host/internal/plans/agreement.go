@@ -116,12 +116,12 @@ func (pl *Planner) compare(ctx context.Context, mine callInfo, items int) ([][][
 	choices := make([]choice, len(answers))
 	for rank, a := range ranks {
 		if a.Code != plugin.OK {
-			reason := &plugin.Error{Code: a.Code, Rank: rank, Message: fmt.Sprintf("%s on rank %d: %s", what, rank, a.Message)}
+			reason := a.of(rank)
 			if a.Code == plugin.Timeout || a.Code == plugin.PluginDied { // a transport that is stuck stays so
 				pl.Fail(reason, false)
 				return nil, pl.FailureError(what, reason)
 			}
-			return nil, reason
+			return nil, pl.WrapError(what, reason)
 		}
 		choices[rank] = choice{mine.String(), a.Choice, a.Offers}
 	}

@@ -12,10 +12,9 @@ import (
 
 // planText is one rank's text of the plan that a call would run.
 type planText struct {
-	Call    string // in words
-	Text    string
-	Code    plugin.Code
-	Message string
+	Call string // in words
+	Text string
+	failure
 }
 
 // Texts returns the plan of each rank, by rank, that a call of a signature and size
@@ -29,10 +28,12 @@ func (pl *Planner) Texts(ctx context.Context, key call.Signature, bytes int64) (
 	if key.Collective.Reduces() {
 		mine.Call += ", op " + key.Op.String()
 	}
-	text, err := pl.text(ctx, key, bytes)
-	if mine.Text = text; err != nil {
-		mine.Code, mine.Message = plugin.CodeOf(err), err.Error()
+	text, agreed, err := pl.text(ctx, key, bytes)
+	if agreed {
+		return nil, pl.WrapError(what, err)
 	}
+	mine.Text = text
+	mine.fail(err)
 	payload, err := json.Marshal(mine)
 	if err != nil {
 		return nil, plugin.Errorf(plugin.Internal, "%s: %w", what, err)
@@ -57,16 +58,15 @@ func (pl *Planner) Texts(ctx context.Context, key call.Signature, bytes int64) (
 					theirs.Call)}
 		}
 		if theirs.Code != plugin.OK {
-			return nil, &plugin.Error{Code: theirs.Code, Rank: rank,
-				Message: fmt.Sprintf("%s on rank %d: %s", what, rank, theirs.Message)}
+			return nil, pl.WrapError(what, theirs.of(rank))
 		}
 		texts[rank] = theirs.Text
 	}
 	return texts, nil
 }
 
-// text returns this rank's plan.
-func (pl *Planner) text(ctx context.Context, key call.Signature, bytes int64) (string, error) {
+// text returns this rank's plan, or why there is none, which is every rank's error if they have agreed on it.
+func (pl *Planner) text(ctx context.Context, key call.Signature, bytes int64) (text string, agreed bool, err error) {
 	p, err := pl.choose(ctx, key)
 	var list []int
 	if err == nil {
@@ -77,16 +77,16 @@ func (pl *Planner) text(ctx context.Context, key call.Signature, bytes int64) (s
 		}
 	}
 	if slices.ContainsFunc(pl.Transports, (*Transport).exchanges) { // whatever a rank asks for
-		_, err = pl.exchangeForPlans(ctx, []wanted{{key, p, list}}, err)
+		agreed, err = pl.exchangeForPlans(ctx, []wanted{{key, p, list}}, err)
 	}
 	if err != nil {
-		return "", err
+		return "", agreed, err
 	}
 	ctx, cancel := TransportTime(ctx)
 	defer cancel()
 	plan, err := pl.prepare(ctx, key, p.choice.Candidates()[list[0]])
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
-	return plan.Text(), nil
+	return plan.Text(), false, nil
 }
