@@ -12,8 +12,8 @@ import (
 )
 
 // freed reports whether nothing is mapped at an address any more, or something else than the buffer with the id beside
-// it: one call of the driver's library, which retains nothing and may be made while the memory is being freed. Where the
-// driver fails, the memory is taken to be there: the next look finds out.
+// it: one call of the driver's library, which retains nothing and may be made while the memory is being freed. Where
+// the driver fails, the memory is taken to be there: the next look finds out.
 func (g GPU) freed(at []cuda.Ptr, ids []uint64) bool {
 	is, err := g.Driver.StillMapped(g.Context, at, ids)
 	return err == nil && !is

@@ -1,6 +1,7 @@
 /*
  * forward.c: SHUNT_NCCL_FORWARD with a list, over the stand-in for the real NCCL, on host memory and in both modes of
- * ranks.h. SCENARIO says what is given and what is called: unsupported, listed, missing, failing, stuck, differing, abort or leave.
+ * ranks.h. SCENARIO says what is given and what is called: unsupported, listed, missing, failing, stuck, differing,
+ * abort or leave.
  */
 #include <pthread.h>
 #include <sched.h>
