@@ -131,7 +131,7 @@ func (a *agent) run(ctx context.Context, received <-chan os.Signal) error {
 	failure := (*launch.Failure)(nil)
 	switch {
 	case !errors.As(err, &failure):
-		return classify(err)
+		return err
 	case failure.Told: // the launcher of the job says why
 		return &exitError{failure.Status(), nil}
 	}

@@ -62,7 +62,7 @@ one that fails or hangs (--limit) costs its own rows only, and the exit status.`
 			}
 			kind, gpus, err := memory.choose(c.Context(), transport)
 			if err != nil {
-				return classify(err)
+				return err
 			}
 			config := bench.Config{
 				Collectives: collectives, Min: int64(least), Max: int64(most), Factor: int64(factor),
@@ -114,7 +114,7 @@ one that fails or hangs (--limit) costs its own rows only, and the exit status.`
 					return stopped(c, err, run.results)
 				}
 			}
-			return classify(run.end())
+			return run.end()
 		},
 	}
 	f := c.Flags()
@@ -128,7 +128,7 @@ one that fails or hangs (--limit) costs its own rows only, and the exit status.`
 	f.BoolVar(&apart, "apart", false, "give every collective processes of its own (the default where something is compared)")
 	f.DurationVar(&limit, "limit", 0, "with --apart: end a collective that takes longer; 0: a minute, or five times what it should take")
 	f.StringVar(&under, "under", "", "run rank 0 under this command, such as a profiler, as a shell reads it")
-	f.StringVar(&save, "save", "", "write the results so far, as with --json, into this file after every collective")
+	f.Var((*outputFile)(&save), "save", "write the results so far, as with --json, into this file after every collective")
 	f.StringVar(&library, "nccl", "", "path of NCCL's library (default libnccl.so.2)")
 	f.StringSliceVar(&collectives, "collective", nil, "what to measure (default: all): "+strings.Join(bench.Names(), ", "))
 	f.Var(&least, "min", "smallest size")
@@ -141,7 +141,7 @@ one that fails or hangs (--limit) costs its own rows only, and the exit status.`
 	f.DurationVar(&budget, "budget", budget, "time spent on timing each row of host memory")
 	f.IntVar(&hosts, "hosts", hosts, "pretend that the ranks run on this many hosts")
 	f.StringVar(&transport, "transport", "", "the one transport to use: builtin:NAME, shared:PATH or process:PATH")
-	f.StringVar(&algo, "algo", "", "set SHUNT_ALGO")
+	f.Var((*override)(&algo), "algo", "set SHUNT_ALGO")
 	f.BoolVar(&noCheck, "no-check", false, "do not check results")
 	f.BoolVar(&noInPlace, "no-in-place", false, "measure out of place only")
 	f.BoolVar(&inPlace, "in-place", false, "measure in place only, where an operation can run in place")

@@ -126,7 +126,7 @@ symmetric, and the collectives run that have algorithms of their own for it.`,
 				return stopped(c, err, report)
 			}
 			if err != nil {
-				return classify(err)
+				return err
 			}
 			return finishConformance(c, report, junit, jsonPath)
 		},
@@ -146,8 +146,8 @@ symmetric, and the collectives run that have algorithms of their own for it.`,
 	f.IntVar(&maxFailures, "max-failures", 0, "stop after this many failed cases; 0: never")
 	f.DurationVar(&timeout, "timeout", 30*time.Second, "deadline of one case")
 	f.DurationVar(&stopAfter, "stop-after", 0, "start no case after this time, and report those until then; 0: run all")
-	f.StringVar(&junit, "junit", "", "write the report as JUnit XML to this file")
-	f.StringVar(&jsonPath, "json-file", "", "write the report as JSON to this file")
+	f.Var((*outputFile)(&junit), "junit", "write the report as JUnit XML to this file")
+	f.Var((*outputFile)(&jsonPath), "json-file", "write the report as JSON to this file")
 	return c
 }
 
@@ -181,7 +181,7 @@ func finishConformance(c *cobra.Command, report *conformance.Report, junit, json
 		show = report.WriteJSON
 	}
 	if err := show(c.OutOrStdout()); err != nil {
-		return classify(err)
+		return err
 	}
 	if report.Err() != nil {
 		return &exitError{exitWrong, report.Err()}

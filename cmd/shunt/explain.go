@@ -76,7 +76,7 @@ send_bytes, recv_at[2]), and t0, t1 and so on are computed by earlier steps.`,
 			}
 			kind, gpus, err := memory.choose(c.Context(), strings.Join(transports, ","))
 			if err != nil {
-				return classify(err)
+				return err
 			}
 			if kind == plugin.MemoryKindCuda && !c.Flags().Changed("ranks") {
 				world = min(gpus, 8)
@@ -94,7 +94,7 @@ send_bytes, recv_at[2]), and t0, t1 and so on are computed by earlier steps.`,
 			}
 			var explanations []explained
 			if err := askRanks(c.Context(), "explain", config, job, &explanations, c.ErrOrStderr()); err != nil {
-				return classify(err)
+				return err
 			}
 			return printExplained(c, explanations)
 		},
@@ -107,7 +107,7 @@ send_bytes, recv_at[2]), and t0, t1 and so on are computed by earlier steps.`,
 	f.Var(&op, "op", "reduction op")
 	f.Var(&sizes, "bytes", "sizes of one rank's message, as 8,64K,16M")
 	f.StringSliceVar(&transports, "transports", nil, "set SHUNT_TRANSPORTS")
-	f.StringVar(&algo, "algo", "", "set SHUNT_ALGO")
+	f.Var((*override)(&algo), "algo", "set SHUNT_ALGO")
 	f.BoolVar(&plan, "plan", false, "show the steps of each rank's plan")
 	return c
 }

@@ -2,8 +2,9 @@
 // collectives over them, and says what Shunt sees and chooses.
 //
 // Every command has --json. Exit status: 0 all is well; 1 a result was wrong, a
-// case failed or nothing can serve a request; 2 the command line is wrong;
-// 3 something else failed. `shunt run` exits as its first failed rank did.
+// case failed or nothing can serve a request; 2 the command line is wrong, or a
+// file, folder or program that it names cannot be used; 3 something else failed.
+// `shunt run` exits as its first failed rank did.
 //
 // What a command does lives in the packages it calls; here are flags, output
 // and exit codes.
@@ -24,12 +25,10 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/shunt-ccl/shunt/cmd/shunt/internal/launch"
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/host/carrier"
-	"github.com/shunt-ccl/shunt/host/option"
 	"github.com/shunt-ccl/shunt/internal/nearest"
 	"github.com/shunt-ccl/shunt/internal/processors"
 	"github.com/shunt-ccl/shunt/plugin"
@@ -76,16 +75,13 @@ func run(args []string, stdout, stderr io.Writer) int {
 		root.SetOut(stdout) // ranks get a terminal itself, and it is never full
 	}
 	addCompletion(root)
-	err := root.ExecuteContext(context.Background())
+	err := classify(root.ExecuteContext(context.Background()))
 	code := exitOK
 	var exit *exitError
-	switch {
-	case errors.As(err, &exit):
+	if errors.As(err, &exit) {
 		code = exit.code
-	case err != nil:
-		code = exitFailure
 	}
-	if err != nil && (exit == nil || exit.err != nil) {
+	if exit != nil && exit.err != nil {
 		fmt.Fprintf(stderr, "shunt: %v\n", err)
 	}
 	if out.err != nil && !errors.Is(err, out.err) { // which may be why a rank failed
@@ -115,7 +111,7 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "shunt",
 		Short:         "Move tensors between ranks: launch, measure, check and explain",
-		Long:          "Move tensors between ranks: launch, measure, check and explain.\n\nExit status: 0 all is well; 1 a result was wrong, a case failed or nothing can\nserve a request; 2 the command line is wrong; 3 something else failed.",
+		Long:          "Move tensors between ranks: launch, measure, check and explain.\n\nExit status: 0 all is well; 1 a result was wrong, a case failed or nothing can\nserve a request; 2 the command line is wrong, or a file, folder or program that it\nnames cannot be used; 3 something else failed.",
 		Version:       readVersion().Version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -129,7 +125,11 @@ func newRoot() *cobra.Command {
 	root.AddCommand(newRun(), newRecords(), newBench(), newBenchPeers(), newTune(), newConformance(), newExplain(),
 		newTransports(), newTopo(), newDoctor(), newVersion(), newMan(), newRank(), newAgent())
 	offer(root)
+	root.InitDefaultHelpCmd()
 	for _, c := range root.Commands() {
+		if c.Name() == "help" {
+			c.Args = isCommand
+		}
 		c.Args = usageArgs(c.Args)
 		c.Flags().VisitAll(takeSeconds)
 	}
@@ -137,26 +137,12 @@ func newRoot() *cobra.Command {
 	return root
 }
 
-// durationFlag is a duration that is written as in a variable: a bare number means seconds.
-type durationFlag struct{ pflag.Value }
-
-func (f durationFlag) Set(text string) error {
-	d, err := option.ParseDuration(text)
-	if err != nil {
-		return err
+// isCommand checks the arguments of help.
+func isCommand(c *cobra.Command, args []string) error {
+	if _, rest, err := c.Root().Find(args); err != nil || len(rest) > 0 {
+		return fmt.Errorf("unknown command %q", strings.Join(args, " "))
 	}
-	return f.Value.Set(d.String())
-}
-
-// takeSeconds makes a durationFlag of every flag that is a duration.
-func takeSeconds(f *pflag.Flag) {
-	if f.Value.Type() != "duration" {
-		return
-	}
-	f.Value = durationFlag{f.Value}
-	if f.DefValue == "0s" {
-		f.DefValue = "0" // by which help knows that there is no default to print
-	}
+	return nil
 }
 
 // exitError is an error with an exit code. Without an err nothing is printed:

@@ -32,7 +32,7 @@ func newMan() *cobra.Command {
 				all = append(all, one.Commands()...)
 			}
 			if err := os.MkdirAll(args[0], 0o755); err != nil {
-				return plugin.Errorf(plugin.System, "man: %w", err)
+				return plugin.Errorf(plugin.InvalidArgument, "man: %w", err)
 			}
 			for name, text := range pages {
 				if err := os.WriteFile(filepath.Join(args[0], name), []byte(text), 0o644); err != nil {

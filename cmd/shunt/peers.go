@@ -61,6 +61,13 @@ needs mpicc and mpirun, or a transport as SHUNT_TRANSPORTS names it.`,
 			if rounds < 1 {
 				return usage("--rounds is %d, want 1 or more", rounds)
 			}
+			config := bench.Config{Collectives: collectives, Min: int64(least), Max: int64(most), Factor: int64(factor),
+				DType: plugin.Float32, Op: plugin.OpSum, Budget: budget}
+			for _, config.World = range worlds {
+				if err := config.Check(); err != nil {
+					return err
+				}
+			}
 			contenders := []bench.Contender{shuntContender(c, reference)}
 			for _, name := range against {
 				if name != openMPI {
@@ -69,13 +76,11 @@ needs mpicc and mpirun, or a transport as SHUNT_TRANSPORTS names it.`,
 				}
 				mpi, done, err := mpiContender(c)
 				if err != nil {
-					return classify(err)
+					return err
 				}
 				defer done()
 				contenders = append(contenders, mpi)
 			}
-			config := bench.Config{Min: int64(least), Max: int64(most), Factor: int64(factor), DType: plugin.Float32,
-				Op: plugin.OpSum, Budget: budget}
 			line := newProgress(c)
 			list, err := bench.Contend(c.Context(), contenders, worlds, collectives, config, rounds,
 				func(world int, collective, contender string, round int) {
@@ -83,7 +88,7 @@ needs mpicc and mpirun, or a transport as SHUNT_TRANSPORTS names it.`,
 				})
 			line.clear()
 			if err != nil {
-				return classify(err)
+				return err
 			}
 			return reportPeers(c, list, reference, against, write, atLeast)
 		},
@@ -98,7 +103,7 @@ needs mpicc and mpirun, or a transport as SHUNT_TRANSPORTS names it.`,
 	f.DurationVar(&budget, "budget", budget, "time spent on timing each row")
 	f.StringVar(&reference, "transport", reference, "transport to compare")
 	f.StringSliceVar(&against, "against", against, "what to compare it with: openmpi, or transports")
-	f.StringVar(&write, "write", "", "write the results to this JSON file too, as bench/data has them")
+	f.Var((*outputFile)(&write), "write", "write the results to this JSON file too, as bench/data has them")
 	f.Float64Var(&atLeast, "require", 0, "exit with status 1 when a ratio is below this")
 	return c
 }
@@ -236,7 +241,7 @@ func reportPeers(c *cobra.Command, list []bench.Comparison, reference string, ag
 	}
 	if path != "" {
 		if err := results.Write(path); err != nil {
-			return classify(plugin.Errorf(plugin.System, "%w", err))
+			return plugin.Errorf(plugin.System, "%w", err)
 		}
 	}
 	if slower > 0 {

@@ -26,7 +26,7 @@ whether it ended in its stream is not seen.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			summary, err := records.Read(args...)
 			if err != nil {
-				return classify(err)
+				return err
 			}
 			if wantsJSON(c) {
 				err = printJSON(c, summary)

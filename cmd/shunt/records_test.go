@@ -185,7 +185,7 @@ func TestRunWithoutRecords(t *testing.T) {
 	require.Zero(t, code)
 	require.Empty(t, stdout+stderr)
 	_, stderr, code = shunt(t, "run", "--records", "/dev/null/x", "--", "true")
-	require.Equal(t, exitFailure, code)
+	require.Equal(t, exitUsage, code)
 	require.Contains(t, stderr, "directory of records: ")
 }
 

@@ -105,7 +105,7 @@ func (r *runner) flags(c *cobra.Command) {
 	f.IntVar(&r.restarts, "max-restarts", 0, "start a failed job again, at most this many times")
 	f.DurationVar(&r.grace, "grace", 3*time.Second, "how long the other ranks may go on after the first failure")
 	f.StringVar(&r.transports, "transports", "", "set SHUNT_TRANSPORTS")
-	f.StringVar(&r.algo, "algo", "", "set SHUNT_ALGO")
+	f.Var((*override)(&r.algo), "algo", "set SHUNT_ALGO")
 	f.StringVar(&r.recordsDir, "records", "", "directory for what the ranks ran last, if their communicator fails")
 	f.StringArrayVar(&r.env, "env", nil, "set NAME=VALUE for every rank")
 }
@@ -128,7 +128,7 @@ func (r *runner) check(c *cobra.Command) error {
 		}
 		var err error
 		if r.machines, err = r.over.machines(r.world); err != nil {
-			return classify(err)
+			return err
 		}
 	} else if err := checkWorld(r.world, r.hosts); err != nil {
 		return err
@@ -193,7 +193,7 @@ func (r *runner) start(c *cobra.Command, args []string) error {
 	if r.recordsDir != "" {
 		var err error
 		if left, err = records.Make(r.recordsDir); err != nil {
-			return classify(err)
+			return err
 		}
 	}
 	var gather *gathering // of the machines of a hostfile
@@ -203,21 +203,21 @@ func (r *runner) start(c *cobra.Command, args []string) error {
 	case r.machines != nil:
 		gather = newGathering(r.machines, left, r.overNCCL, wantsJSON(c))
 		if j, err = r.over.spread(j, r.machines, gather); err != nil {
-			return classify(err)
+			return err
 		}
 	case left != nil:
 		j.Env = append(j.Env, "SHUNT_RECORDS_DIR="+left.Path)
 	}
 	if r.overNCCL && r.machines == nil {
 		if preloaded, err = newPreload(); err != nil {
-			return classify(err)
+			return err
 		}
 		defer preloaded.remove()
 		j.Env = append(j.Env, preloaded.env(slices.Concat(os.Environ(), j.Env))...)
 	}
 	if r.forwardInput {
 		if j.Stdin, err = input(); err != nil {
-			return classify(err)
+			return err
 		}
 	}
 	received, stop := signals()
@@ -262,7 +262,7 @@ func finish(c *cobra.Command, report runReport, err error, left *records.Dir, ga
 	case errors.As(err, &failure):
 		report.First, report.Exits = failure.First.Rank, failure.Exits
 	case err != nil:
-		return classify(err)
+		return err
 	default:
 		report.OK = true
 	}

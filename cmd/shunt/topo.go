@@ -51,7 +51,7 @@ a file of --json instead. With -n, ranks are started, meet, and say where they r
 				var t topology.Topology
 				job := launch.Job{World: world, Hosts: hosts, Label: "shunt topo"}
 				if err := askRanks(c.Context(), "topo", nil, job, &t, c.ErrOrStderr()); err != nil {
-					return classify(err)
+					return err
 				}
 				m.Places = t.Places
 			}
@@ -81,7 +81,7 @@ a file of --json instead. With -n, ranks are started, meet, and say where they r
 	}
 	c.Flags().IntVarP(&world, "ranks", "n", world, "number of ranks to start; 0: none")
 	c.Flags().IntVar(&hosts, "hosts", hosts, "pretend that the ranks run on this many hosts")
-	c.Flags().StringVar(&picture, "svg", picture, "also draw a picture into this file")
+	c.Flags().Var((*outputFile)(&picture), "svg", "also draw a picture into this file")
 	c.Flags().StringVar(&from, "from", from, "show a file of --json, - for standard input, instead of this machine")
 	return c
 }

@@ -141,7 +141,7 @@ func TestTopoReadsFiles(t *testing.T) {
 		"topology: schema is 0, want 1":                                {"--from", file("empty", "{}")},
 		"topology: unexpected end of JSON input":                       {"--from", file("cut", `{"schema": 1`)},
 		"--from and -n exclude each other":                             {"--from", file("any", "{}"), "-n", "2"},
-		"writing the picture: open " + dir + "/none/picture.svg: no s": {"--svg", filepath.Join(dir, "none", "picture.svg")},
+		"the file cannot be written: open " + dir + "/none/picture.svg": {"--svg", filepath.Join(dir, "none", "picture.svg")},
 	} {
 		_, stderr, code := shunt(t, append([]string{"topo"}, args...)...)
 		require.NotZero(t, code, want)

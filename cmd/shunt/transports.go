@@ -65,7 +65,7 @@ is 1.`,
 			if len(specs) == 0 {
 				var err error
 				if specs, err = presentSpecs(options); err != nil {
-					return classify(err)
+					return err
 				}
 			}
 			var reports []transportReport

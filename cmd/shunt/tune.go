@@ -76,7 +76,7 @@ result was wrong (then no file is written), or a collective could not be measure
 			}
 			kind, gpus, err := memory.choose(c.Context(), transports)
 			if err != nil {
-				return classify(err)
+				return err
 			}
 			config := bench.Config{
 				Collectives: collectives, Min: int64(least), Max: int64(most), Factor: int64(factor), DType: plugin.DType(dtype),
@@ -116,7 +116,7 @@ result was wrong (then no file is written), or a collective could not be measure
 				}
 				config.World = world
 				if err := config.Check(); err != nil {
-					return classify(err)
+					return err
 				}
 			}
 			if n := config.Sizes(); n > maxTuneSizes {
@@ -127,7 +127,7 @@ result was wrong (then no file is written), or a collective could not be measure
 				limit: limit, output: output, tuning: selector.Tuning{Comment: tuneComment(c, kind)},
 				only: bench.Only{DType: c.Flags().Changed("dtype"), Op: c.Flags().Changed("op"), Mode: len(modes) > 1},
 			}
-			return classify(run.all(config, worlds, modes))
+			return run.all(config, worlds, modes)
 		},
 	}
 	f := c.Flags()

@@ -37,7 +37,7 @@ func Make(path string) (*Dir, error) {
 		err = os.MkdirAll(path, 0o777)
 	}
 	if err != nil {
-		return nil, plugin.Errorf(plugin.System, "directory of records: %w", err)
+		return nil, plugin.Errorf(plugin.InvalidArgument, "directory of records: %w", err)
 	}
 	before, err := files(path)
 	return &Dir{Path: path, before: before}, err

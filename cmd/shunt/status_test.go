@@ -1,0 +1,67 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+)
+
+// commandLines returns every command that users see, and those below them, each as its command line.
+func commandLines(c *cobra.Command, line []string) map[*cobra.Command][]string {
+	all := map[*cobra.Command][]string{c: line}
+	for _, below := range c.Commands() {
+		if !below.Hidden || below.Name() == "man" {
+			for each, its := range commandLines(below, append(slices.Clip(line), below.Name())) {
+				all[each] = its
+			}
+		}
+	}
+	return all
+}
+
+// TestTheSameMistakeHasTheSameStatus: whatever the command, what can be seen before anything runs is a usage error: a flag
+// that there is not, a bad value of any flag, a flag without its value, a file that cannot be used, an argument too many.
+func TestTheSameMistakeHasTheSameStatus(t *testing.T) {
+	const gone = "/dev/null/x" // no file can be there
+	free := map[string]bool{}  // flags whose text no command can judge alone
+	for _, line := range []string{"bench --against", "bench --collective", "bench --nccl", "bench --transport",
+		"bench --under", "bench-peers --against", "bench-peers --transport", "conformance --filter", "conformance --mode",
+		"conformance --transport", "explain --transports", "run --address", "run --remote-shell", "run --transports",
+		"tune --nccl", "tune --transport"} {
+		free["shunt "+line] = true
+	}
+	refused := 0
+	refuse := func(line []string, args ...string) {
+		refused++
+		_, stderr, code := shunt(t, append(slices.Clip(line), args...)...)
+		require.Equal(t, exitUsage, code, "shunt %s %s: %s", strings.Join(line, " "), strings.Join(args, " "), stderr)
+		require.Contains(t, stderr, "shunt: ")
+	}
+	arguments := map[string][]string{"shunt run": {"true"}, "shunt records": {t.TempDir()}, "shunt man": {t.TempDir()}}
+	for c, line := range commandLines(newRoot(), nil) {
+		refuse(line, "--no-such-flag")
+		refuse(line, "--json=perhaps")
+		if path := c.CommandPath(); path != "shunt run" && path != "shunt transports" { // which takes any
+			refuse(line, append(slices.Clip(arguments[c.CommandPath()]), gone)...)
+		}
+		if len(arguments[c.CommandPath()]) > 0 {
+			refuse(line)
+			refuse(line, gone)
+		}
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			name := "--" + f.Name
+			if f.NoOptDefVal == "" {
+				refuse(line, name)
+			}
+			if free[c.CommandPath()+" "+name] || f.Name == "help" || f.Name == "version" {
+				return
+			}
+			refuse(line, append([]string{name + "=" + gone}, arguments[c.CommandPath()]...)...)
+		})
+	}
+	require.Greater(t, refused, 150)
+}
