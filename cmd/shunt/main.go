@@ -62,6 +62,9 @@ func main() {
 		carrier.SetInstalled(filepath.Join(filepath.Dir(self), "..", "lib", "shunt", "plugins"))
 	}
 	pool.Main() // a rank of the conformance suite goes no further
+	if !signal.Ignored(syscall.SIGPIPE) { // it would end this process before it has cleaned up; writes fail instead
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	}
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
@@ -70,12 +73,18 @@ func run(args []string, stdout, stderr io.Writer) int {
 	root := newRoot()
 	root.SetArgs(args)
 	root.SetErr(stderr)
-	out := &checkedWriter{to: stdout}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	out := &checkedWriter{to: stdout, unread: cancel}
 	if root.SetOut(out); isTerminal(stdout) {
 		root.SetOut(stdout) // ranks get a terminal itself, and it is never full
 	}
 	addCompletion(root)
-	err := classify(root.ExecuteContext(context.Background()))
+	command, err := root.ExecuteContextC(ctx)
+	err = classify(err)
+	if errors.Is(out.err, syscall.EPIPE) && command.Name() != "run" {
+		return 128 + int(syscall.SIGPIPE) // silently, as a command that does not handle the signal ends
+	}
 	code := exitOK
 	var exit *exitError
 	if errors.As(err, &exit) {
@@ -94,9 +103,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 // checkedWriter remembers the first write that failed, such as of a full disk:
 // commands print without looking.
 type checkedWriter struct {
-	to  io.Writer
-	mu  sync.Mutex
-	err error
+	to     io.Writer
+	unread func() // called when the reader of a pipe has gone, as head goes
+	mu     sync.Mutex
+	err    error
 }
 
 func (w *checkedWriter) Write(text []byte) (int, error) {
@@ -104,6 +114,9 @@ func (w *checkedWriter) Write(text []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.err = cmp.Or(w.err, err)
+	if errors.Is(err, syscall.EPIPE) {
+		w.unread()
+	}
 	return n, err
 }
 

@@ -302,7 +302,7 @@ const exitTimeout = 124
 // returns how often it ran.
 func attempt(c *cobra.Command, j launch.Job, timeout time.Duration, restarts int,
 	received <-chan os.Signal) (int, error) {
-	ctx := c.Context()
+	ctx := context.WithoutCancel(c.Context()) // ranks whose output is not read end by themselves
 	if timeout > 0 {
 		var stop context.CancelFunc
 		ctx, stop = context.WithTimeout(ctx, timeout)

@@ -1,8 +1,12 @@
 package main
 
 import (
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -64,4 +68,37 @@ func TestTheSameMistakeHasTheSameStatus(t *testing.T) {
 		})
 	}
 	require.Greater(t, refused, 150)
+}
+
+// TestCommandsWhoseOutputIsNotRead: where the reader of standard output has gone, as head goes, a command ends as by
+// SIGPIPE, and leaves nothing in the temporary directory.
+func TestCommandsWhoseOutputIsNotRead(t *testing.T) {
+	folder := t.TempDir()
+	command := commandIn(t, folder)
+	require.NoError(t, os.Mkdir(filepath.Join(folder, "nccl"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "nccl", "libnccl.so.2"), nil, 0o600)) // the loader ignores it
+	for line, silent := range map[string]bool{
+		"conformance -n 2 --short -v --filter ^barrier/":   true,
+		"bench -n 2 --memory host --collective all_reduce": true,
+		"explain -n 2 --memory host":                       true,
+		"run --nccl -n 2 yes":                              false,
+		"run --nccl -n 2 --prefix yes":                     false,
+	} {
+		t.Run(line, func(t *testing.T) {
+			read, write, err := os.Pipe()
+			require.NoError(t, err)
+			require.NoError(t, read.Close())
+			defer write.Close()
+			left := t.TempDir()
+			var stderr strings.Builder
+			c := exec.Command(command, strings.Fields(line)...)
+			c.Env, c.Stdout, c.Stderr = append(os.Environ(), "TMPDIR="+left), write, &stderr
+			require.Error(t, c.Run())
+			require.Equal(t, 128+int(syscall.SIGPIPE), c.ProcessState.ExitCode(), "%v: %s", c.ProcessState, stderr.String())
+			require.Equal(t, silent, !strings.Contains(stderr.String(), "shunt: "), stderr.String())
+			entries, err := os.ReadDir(left)
+			require.NoError(t, err)
+			require.Empty(t, entries)
+		})
+	}
 }
