@@ -27,8 +27,9 @@ func commandLines(c *cobra.Command, line []string) map[*cobra.Command][]string {
 	return all
 }
 
-// TestTheSameMistakeHasTheSameStatus: whatever the command, what can be seen before anything runs is a usage error: a flag
-// that there is not, a bad value of any flag, a flag without its value, a file that cannot be used, an argument too many.
+// TestTheSameMistakeHasTheSameStatus: whatever the command, what can be seen before anything runs is a usage error: a
+// flag that there is not, a bad value of any flag, a flag without its value, a file that cannot be used, an argument
+// too many.
 func TestTheSameMistakeHasTheSameStatus(t *testing.T) {
 	const gone = "/dev/null/x" // no file can be there
 	free := map[string]bool{}  // flags whose text no command can judge alone

@@ -137,10 +137,10 @@ func TestTopoReadsFiles(t *testing.T) {
 		return path
 	}
 	for want, args := range map[string][]string{
-		"--from: open " + dir + "/none: no such file":                  {"--from", filepath.Join(dir, "none")},
-		"topology: schema is 0, want 1":                                {"--from", file("empty", "{}")},
-		"topology: unexpected end of JSON input":                       {"--from", file("cut", `{"schema": 1`)},
-		"--from and -n exclude each other":                             {"--from", file("any", "{}"), "-n", "2"},
+		"--from: open " + dir + "/none: no such file":                   {"--from", filepath.Join(dir, "none")},
+		"topology: schema is 0, want 1":                                 {"--from", file("empty", "{}")},
+		"topology: unexpected end of JSON input":                        {"--from", file("cut", `{"schema": 1`)},
+		"--from and -n exclude each other":                              {"--from", file("any", "{}"), "-n", "2"},
 		"the file cannot be written: open " + dir + "/none/picture.svg": {"--svg", filepath.Join(dir, "none", "picture.svg")},
 	} {
 		_, stderr, code := shunt(t, append([]string{"topo"}, args...)...)
