@@ -61,7 +61,7 @@ func main() {
 	if self, err := os.Executable(); err == nil {
 		carrier.SetInstalled(filepath.Join(filepath.Dir(self), "..", "lib", "shunt", "plugins"))
 	}
-	pool.Main() // a rank of the conformance suite goes no further
+	pool.Main()                           // a rank of the conformance suite goes no further
 	if !signal.Ignored(syscall.SIGPIPE) { // it would end this process before it has cleaned up; writes fail instead
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	}
