@@ -189,6 +189,20 @@ func TestRunWithoutRecords(t *testing.T) {
 	require.Contains(t, stderr, "directory of records: ")
 }
 
+// Two jobs that run at a time would write files of the same names into one directory.
+func TestRecordsOfTwoJobs(t *testing.T) {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	dir := t.TempDir()
+	line := []string{"run", "--records", dir, "--", self, "run", "--records", dir, "true"}
+	_, stderr, code := shunt(t, line...)
+	require.Equal(t, exitUsage, code)
+	require.Contains(t, stderr, "shunt: another shunt run writes its records into "+dir+"; name a directory for each job\n")
+	line[len(line)-2] = t.TempDir()
+	_, stderr, code = shunt(t, line...)
+	require.Zero(t, code, stderr)
+}
+
 func TestRecordsOfNothing(t *testing.T) {
 	dir := t.TempDir()
 	_, stderr, code := shunt(t, "records", dir)

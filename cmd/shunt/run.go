@@ -195,6 +195,7 @@ func (r *runner) start(c *cobra.Command, args []string) error {
 		if left, err = records.Make(r.recordsDir); err != nil {
 			return err
 		}
+		defer left.Close()
 	}
 	var gather *gathering // of the machines of a hostfile
 	var preloaded *preload

@@ -7,10 +7,13 @@
 package records
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/shunt-ccl/shunt/cmd/shunt/internal/printable"
 	"github.com/shunt-ccl/shunt/host/report"
@@ -26,11 +29,13 @@ const (
 // Dir is a directory into which the ranks of a job that is about to start write.
 type Dir struct {
 	Path   string // absolute
+	lock   *os.File
 	before map[string]os.FileInfo
 	from   map[string]string // the machines of what was added, by name
 }
 
-// Make makes the directory if need be, and remembers what is in it.
+// Make makes the directory if need be, and remembers what is in it. It fails while another job has the directory: their
+// files would have the same names. Close it when the job has ended.
 func Make(path string) (*Dir, error) {
 	path, err := filepath.Abs(path)
 	if err == nil {
@@ -39,9 +44,22 @@ func Make(path string) (*Dir, error) {
 	if err != nil {
 		return nil, plugin.Errorf(plugin.InvalidArgument, "directory of records: %w", err)
 	}
+	lock, err := os.Open(path)
+	if err != nil {
+		return nil, plugin.Errorf(plugin.InvalidArgument, "directory of records: %w", err)
+	}
+	// Other errors are of file systems without locks.
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
+		_ = lock.Close()
+		return nil, plugin.Errorf(plugin.InvalidArgument,
+			"another shunt run writes its records into %s; name a directory for each job", path)
+	}
 	before, err := files(path)
-	return &Dir{Path: path, before: before}, err
+	return &Dir{Path: path, lock: lock, before: before}, err
 }
+
+// Close leaves the directory to other jobs.
+func (d *Dir) Close() { _ = d.lock.Close() }
 
 // Read sums up the files that have come since Make.
 func (d *Dir) Read() (Summary, error) {

@@ -117,6 +117,9 @@ func TestReading(t *testing.T) {
 	write("made", headOf(1, 1, "barrier", report.Ended))
 	write("made", headOf(2, 1, "barrier", report.Ended))
 
+	_, err = Make("made")
+	require.ErrorContains(t, err, "another shunt run writes its records into ")
+	dir.Close()
 	dir, err = Make("made") // for another job
 	require.NoError(t, err)
 	write("made", headOf(2, 2, "barrier", report.Ended))
