@@ -10,6 +10,7 @@ import (
 const (
 	maxGroups  = 4096 + maxParted // of one rank
 	maxPending = 1024             // collectives of one group
+	maxWaiting = 16 * maxPending  // collectives that one rank waits in, of all groups
 	maxHeld    = 64 << 20         // bytes of data in collectives that are not complete, in all groups
 	maxEmpty   = maxParted        // groups for each rank that all who came have closed, while others are still to come
 )
@@ -153,7 +154,7 @@ func (st *store) leaveGroup(m *member, id uint32) {
 	for tag, c := range g.pending {
 		if c.err == nil { // else ranks that are still to call it get the same error
 			g.drop(c)
-			delete(g.pending, tag)
+			g.end(tag)
 		}
 	}
 	if !g.awaits() {
@@ -173,6 +174,7 @@ func (g *storeGroup) awaits() bool {
 
 // forget removes a group that no rank is in. The caller holds mu.
 func (st *store) forget(g *storeGroup) {
+	st.open -= len(g.pending)
 	is := func(other *storeGroup) bool { return other == g }
 	st.empty = slices.DeleteFunc(st.empty, is)
 	if st.groups[g.key] = slices.DeleteFunc(st.groups[g.key], is); len(st.groups[g.key]) == 0 {
@@ -204,6 +206,10 @@ func (st *store) contribute(m *member, msg *message) error {
 		if len(g.pending) >= maxPending {
 			return plugin.Errorf(plugin.Protocol, "waiting for %s: at most %d exchanges may wait at once",
 				purposeOf(msg.Tag, g.key), maxPending)
+		}
+		if m.waits(st) >= maxWaiting {
+			return plugin.Errorf(plugin.Protocol, "waiting for %s: a rank may wait in at most %d exchanges of all its groups",
+				purposeOf(msg.Tag, g.key), maxWaiting)
 		}
 		c = g.begin(msg.Tag)
 		c.kind, c.root = msg.Op, msg.Root
@@ -245,8 +251,33 @@ func (st *store) contribute(m *member, msg *message) error {
 // begin makes a collective that no rank has called yet. The caller holds the store's mu.
 func (g *storeGroup) begin(tag string) *collective {
 	c := &collective{data: make([][]byte, len(g.ranks)), have: make([]bool, len(g.ranks))}
+	if g.pending[tag] == nil {
+		g.store.open++
+	}
 	g.pending[tag] = c
 	return c
+}
+
+// end forgets a collective. The caller holds the store's mu.
+func (g *storeGroup) end(tag string) {
+	delete(g.pending, tag)
+	g.store.open--
+}
+
+// waits counts the collectives that a rank has come to and that are still there. Where all ranks have fewer than one may
+// have it does not look. The caller holds the store's mu.
+func (m *member) waits(st *store) (n int) {
+	if st.open < maxWaiting {
+		return 0
+	}
+	for _, g := range m.groups {
+		for _, c := range g.pending {
+			if c.have[g.index[m.who.Rank]] {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // complete replies to the ranks of a collective if all that it waits for have come. The caller
@@ -266,7 +297,7 @@ func (g *storeGroup) complete(tag string, c *collective) {
 	if c.kind == opSurvivors && c.err == nil && !g.here(c) {
 		return // until they reply, or are lost
 	}
-	delete(g.pending, tag)
+	g.end(tag)
 	defer g.drop(c)
 	if c.err != nil {
 		return // all ranks have their reply
@@ -377,7 +408,7 @@ func (g *storeGroup) fail(err *plugin.Error) {
 		}
 		if c.err == nil {
 			g.failOne(tag, c, g.failed, -1)
-			delete(g.pending, tag) // late ranks receive g.failed, those of a collective that failed before by its error
+			g.end(tag) // late ranks receive g.failed, those of a collective that failed before by its error
 		}
 	}
 	g.recount()

@@ -3,6 +3,7 @@ package bootstrap
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -309,6 +310,55 @@ func TestRankCannotFillTheStore(t *testing.T) {
 			return err
 		}))
 	}
+}
+
+// A rank that waits in very many exchanges, which need have no data, is refused; those that have ended do not count.
+func TestRankCannotFillTheStoreWithEmptyExchanges(t *testing.T) {
+	s := joinAll(t, 2, nil)
+	st := s[0].root.store
+	waiting := func() (n int) {
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		for _, groups := range st.groups {
+			for _, g := range groups {
+				n += len(g.pending)
+			}
+		}
+		require.Equal(t, st.open, n)
+		return n
+	}
+	for i := range 3 {
+		noErrors(t, each(2, func(rank int) error {
+			g, err := s[rank].Group(fmt.Sprint("ended ", i), []int{0, 1})
+			if err != nil {
+				return err
+			}
+			_, err = g.Broadcast(t.Context(), "an exchange", 0, nil)
+			return errors.Join(err, g.Close())
+		}))
+	}
+	require.Zero(t, waiting())
+	ctx, cancel := context.WithCancel(short(t, time.Minute))
+	defer cancel()
+	errs := make(chan error, maxWaiting+1)
+	for i := range maxWaiting/maxPending + 1 {
+		g, err := s[1].Group(fmt.Sprint("group ", i), []int{0, 1})
+		require.NoError(t, err)
+		for tag := range min(maxPending, maxWaiting+1-i*maxPending) {
+			go func() {
+				_, err := g.Broadcast(ctx, fmt.Sprint("exchange ", tag), 0, nil)
+				errs <- err
+			}()
+		}
+	}
+	require.Error(t, <-errs)
+	select {
+	case f := <-s[0].Failures():
+		require.ErrorContains(t, f.Err, fmt.Sprintf("at most %d exchanges of all its groups", maxWaiting))
+	case <-ctx.Done():
+		t.Error("rank 1 was not refused")
+	}
+	require.LessOrEqual(t, waiting(), maxWaiting)
 }
 
 // However the end of a process reaches a connection, its report is the same.

@@ -42,6 +42,7 @@ type store struct {
 	deadline time.Time
 	timer    *time.Timer
 	groups   map[string][]*storeGroup
+	open     int           // collectives that are pending in them
 	empty    []*storeGroup // those that no rank is in and that some may still join, the latest last
 	changed  chan struct{} // closed and replaced when a rank's state or the phase changes
 	onStop   []func()
