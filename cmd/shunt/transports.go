@@ -121,6 +121,8 @@ func inspect(ctx context.Context, text string, world int, logger *slog.Logger) (
 		r.Rejected = err.Error()
 		return r
 	}
+	options, _ := option.Load(os.Environ()) // who has read them has said what is wrong with them
+	spec.StartTimeout = options.PluginStart()
 	loaded, err := carrier.Load(ctx, spec, logger)
 	if err != nil {
 		r.Rejected = err.Error()

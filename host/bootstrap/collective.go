@@ -264,8 +264,8 @@ func (g *storeGroup) end(tag string) {
 	g.store.open--
 }
 
-// waits counts the collectives that a rank has come to and that are still there. Where all ranks have fewer than one may
-// have it does not look. The caller holds the store's mu.
+// waits counts the collectives that a rank has come to and that are still there. Where all ranks have fewer than one
+// may have it does not look. The caller holds the store's mu.
 func (m *member) waits(st *store) (n int) {
 	if st.open < maxWaiting {
 		return 0

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"time"
 
 	"github.com/shunt-ccl/shunt/host/internal/guard"
 	"github.com/shunt-ccl/shunt/plugin"
@@ -89,7 +90,8 @@ func Load(ctx context.Context, spec Spec, logger *slog.Logger) (*Loaded, error) 
 		}
 		l.Transport = guard.New(t, spec.String())
 	case Process:
-		client, err := process.Start(ctx, process.Config{Path: spec.Target, SHA256: spec.SHA256, Logger: logger})
+		client, err := process.Start(ctx, process.Config{Path: spec.Target, SHA256: spec.SHA256, Logger: logger,
+			StartTimeout: spec.StartTimeout})
 		if err != nil {
 			return nil, err
 		}
@@ -132,8 +134,8 @@ func (l *Loaded) Close() error {
 	return l.client.Close()
 }
 
-// LoadAll loads every spec, or none.
-func LoadAll(ctx context.Context, specs []string, logger *slog.Logger) ([]*Loaded, error) {
+// LoadAll loads every spec, or none. start bounds the start of each plugin's process; 0: 10 s.
+func LoadAll(ctx context.Context, specs []string, start time.Duration, logger *slog.Logger) ([]*Loaded, error) {
 	var loaded []*Loaded
 	undo := func(err error) error {
 		for _, l := range loaded {
@@ -146,6 +148,7 @@ func LoadAll(ctx context.Context, specs []string, logger *slog.Logger) ([]*Loade
 		if err != nil {
 			return nil, undo(err)
 		}
+		spec.StartTimeout = start
 		l, err := Load(ctx, spec, logger)
 		if err != nil {
 			logger.Warn("transport rejected", "transport", text, "reason", err)

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -28,6 +29,8 @@ type Spec struct {
 	Carrier Kind
 	Target  string // registered name, name of an installed plugin, or path
 	SHA256  string // hex, process carrier only; empty: not pinned
+
+	StartTimeout time.Duration // process carrier only; 0: 10 s
 }
 
 // ParseSpec reads one spec. A bare word is a builtin's name.

@@ -48,6 +48,7 @@ const (
 	idTimeout
 	idStall
 	idHeartbeat
+	idPluginStart
 	idSpin
 	idPeerRead
 	idMaxSMs
@@ -109,6 +110,9 @@ var table = [count]Variable{
 		Doc: "Time that an operation may wait before the watchdog compares the ranks' records: it then reports the laggard, or ends the operation when ranks disagree about what to run."},
 	idHeartbeat: {Name: "SHUNT_HEARTBEAT", Kind: Duration, Default: "1s", Min: second / 100, Max: day, Group: "Deadlines",
 		Doc: "Interval of the ranks' signs of life. A rank that is silent for ten intervals counts as dead; a rank whose process ends is noticed at once."},
+	idPluginStart: {Name: "SHUNT_PLUGIN_START_TIMEOUT", Kind: Duration, Default: "10s", Min: second / 1000, Max: 300 * second,
+		Group: "Deadlines",
+		Doc:   "Longest time from the start of a plugin in a process of its own to its first reply. A higher value is for plugins that are slow to load, as from a file system of a network; it is at most two thirds of SHUNT_TIMEOUT in any case."},
 	idSpin: {Name: "SHUNT_SPIN_COUNT", Kind: Integer, Default: "-1", Min: -1, Max: 1 << 30, Group: "Execution",
 		Doc: "Number of times that a waiting rank polls memory before it yields and then sleeps. -1: depends on whether the ranks of this host outnumber its CPUs."},
 	idPeerRead: {Name: "SHUNT_PEER_READ", Kind: Choice, Default: "auto", Choices: []string{"auto", "off"},

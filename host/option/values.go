@@ -36,6 +36,9 @@ func SplitList(text string) []string {
 	return list
 }
 
+// PluginStart returns SHUNT_PLUGIN_START_TIMEOUT.
+func (o *Options) PluginStart() time.Duration { return time.Duration(o.integers[idPluginStart]) }
+
 // PluginDir returns SHUNT_PLUGIN_DIR, or "".
 func (o *Options) PluginDir() string { return o.texts[idPluginDir] }
 

@@ -108,7 +108,8 @@ func (j *Job) Join(ctx context.Context) (err error) {
 func (j *Job) load(ctx context.Context, transports []string) (err error) {
 	ctx, cancel := plans.TransportTime(ctx)
 	defer cancel()
-	if j.loaded, err = carrier.LoadAll(ctx, transports, j.Logger); err != nil || j.Memory != plugin.MemoryKindCuda {
+	j.loaded, err = carrier.LoadAll(ctx, transports, j.Options.PluginStart(), j.Logger)
+	if err != nil || j.Memory != plugin.MemoryKindCuda {
 		return err
 	}
 	if j.GPU, err = j.openGPU(j.meeting.Rank, os.Getenv); err == nil {
