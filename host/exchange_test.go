@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/host/internal/round"
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/transports/shm"
 )
@@ -179,6 +180,27 @@ func TestEveryRankGetsWhatAllHavePublished(t *testing.T) {
 	}
 	require.Equal(t, 3, endpoints)
 	require.NotZero(t, broadcasts)
+}
+
+// Many ranks have more to exchange than the store passes on at once, and get it in parts.
+func TestWhatIsPublishedComesInParts(t *testing.T) {
+	most := round.Most
+	round.Most = 3 * 1000
+	defer func() { round.Most = most }()
+	long := func(rank int, x plugin.Exchange) []byte {
+		return append(saying(rank, x), bytes.Repeat([]byte{byte(rank)}, plugin.MaxPublished-100)...)
+	}
+	for rank, err := range exchanged(t, manner{publish: func(rank int, x plugin.Exchange) ([]byte, error) {
+		return long(rank, x), nil
+	}}, broadcastTwice) {
+		require.NoError(t, err, "rank %d", rank)
+	}
+	require.NotEmpty(t, exchanger.given)
+	for _, g := range exchanger.given {
+		for rank, b := range g.all {
+			require.Equal(t, string(long(rank, g.exchange)), string(b))
+		}
+	}
 }
 
 // What one rank alone cannot do is every rank's error, names it, and comes long before

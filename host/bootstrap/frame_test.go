@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/shunt-ccl/shunt/host/internal/round"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -359,6 +361,24 @@ func TestRankCannotFillTheStoreWithEmptyExchanges(t *testing.T) {
 		t.Error("rank 1 was not refused")
 	}
 	require.LessOrEqual(t, waiting(), maxWaiting)
+}
+
+// What ranks exchange together may be more than the store passes on at once, where they gather it in parts.
+func TestGatherInParts(t *testing.T) {
+	require.Equal(t, maxFrame/2, round.Most)
+	s := joinAll(t, 2, nil)
+	payloads := [][]byte{bytes.Repeat([]byte("long"), round.Most/4), []byte("short")}
+	noErrors(t, each(2, func(rank int) error {
+		group := s[rank].All()
+		if _, err := group.AllGather(t.Context(), "at once", payloads[rank]); plugin.CodeOf(err) != plugin.InvalidArgument {
+			return fmt.Errorf("in one exchange: %w", err)
+		}
+		all, err := round.Gather(t.Context(), group, 2, "in parts", payloads[rank])
+		if err == nil && !slices.EqualFunc(all, payloads, bytes.Equal) {
+			err = fmt.Errorf("%d and %d bytes are not those of the ranks", len(all[0]), len(all[1]))
+		}
+		return err
+	}))
 }
 
 // However the end of a process reaches a connection, its report is the same.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/shunt-ccl/shunt/host/internal/call"
+	"github.com/shunt-ccl/shunt/host/internal/round"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -80,7 +81,7 @@ func (pl *Planner) compare(ctx context.Context, mine callInfo, items int) ([][][
 	}
 	absent := time.AfterFunc(stall, func() { pl.WarnAbsent(mine.Seq, mine.Collective, stall) })
 	defer absent.Stop()
-	answers, err := pl.Group.AllGather(ctx, tag, encode(mine))
+	answers, err := round.Gather(ctx, pl.Group, pl.World, tag, encode(mine))
 	if err != nil {
 		err = pl.WrapError(what, err)
 		var reason *plugin.Error

@@ -193,7 +193,7 @@ func (pl *Planner) exchangeForPlans(ctx context.Context, plans []wanted, failed 
 	}
 	mine.fail(failed)
 	pl.exchanges++
-	answers, err := pl.Group.AllGather(ctx,
+	answers, err := round.Gather(ctx, pl.Group, pl.World,
 		fmt.Sprintf("exchange what their transports publish (%s %d)", pl.Label, pl.exchanges), encode(mine))
 	if err != nil {
 		return false, err

@@ -53,6 +53,45 @@ func Exchange(ctx context.Context, group Group, tag string, parts ...Part) error
 	return nil
 }
 
+// Most is the most bytes of all ranks that the store passes on in one exchange. Tests lower it.
+var Most = 8 << 20
+
+// Gather is AllGather for what may be more than Most: then it takes as many exchanges as the longest payload needs, which
+// all ranks learn from the first.
+func Gather(ctx context.Context, group Group, world int, tag string, payload []byte) ([][]byte, error) {
+	share := max(1, Most/world-16) // beside the lengths
+	all := make([][]byte, world)
+	rest := payload
+	for number := 0; ; number++ {
+		part := rest[:min(share, len(rest))]
+		rest = rest[len(part):]
+		var w wire.Writer
+		w.U32(uint32(len(rest)))
+		w.Bytes(part)
+		name := tag
+		if number > 0 {
+			name = fmt.Sprintf("%s, part %d", tag, number+1)
+		}
+		parts, err := group.AllGather(ctx, name, w.B)
+		if err != nil {
+			return nil, err
+		}
+		more := false
+		for rank, b := range parts {
+			r := wire.NewReader(b)
+			more = r.U32() > 0 || more
+			all[rank] = append(all[rank], r.Bytes(len(b))...)
+			if err := r.End(); err != nil {
+				return nil, &plugin.Error{Code: plugin.Protocol, Rank: rank, Cause: err,
+					Message: fmt.Sprintf("rank %d sent a malformed part of an exchange: %v", rank, err)}
+			}
+		}
+		if !more {
+			return all, nil
+		}
+	}
+}
+
 // Agreement is the part of a rank that brings an error or nil. It is heard with the error of the lowest rank that has
 // one, which is named in front of its message.
 func Agreement(rank int, mine error) Part {
