@@ -56,8 +56,8 @@ func Exchange(ctx context.Context, group Group, tag string, parts ...Part) error
 // Most is the most bytes of all ranks that the store passes on in one exchange. Tests lower it.
 var Most = 8 << 20
 
-// Gather is AllGather for what may be more than Most: then it takes as many exchanges as the longest payload needs, which
-// all ranks learn from the first.
+// Gather is AllGather for what may be more than Most: then it takes as many exchanges as the longest payload needs,
+// which all ranks learn as they go.
 func Gather(ctx context.Context, group Group, world int, tag string, payload []byte) ([][]byte, error) {
 	share := max(1, Most/world-16) // beside the lengths
 	all := make([][]byte, world)
