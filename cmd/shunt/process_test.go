@@ -70,3 +70,16 @@ func TestInstalledPluginsTakeNoPin(t *testing.T) {
 	require.Contains(t, out, "rejected")
 	require.Contains(t, out, "which the checksum does not cover")
 }
+
+// SHUNT_PLUGIN_START_TIMEOUT bounds the start of a plugin, for what looks at it and for ranks.
+func TestPluginStartTimeout(t *testing.T) {
+	script := filepath.Join(t.TempDir(), "plugin")
+	require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\nexec sleep 60\n"), 0o700)) //nolint:gosec // a program
+	t.Setenv("SHUNT_PLUGIN_START_TIMEOUT", "50ms")
+	t.Setenv("SHUNT_TRANSPORTS", "process:"+script)
+	for _, line := range []string{"transports", "explain -n 1 --memory host"} {
+		stdout, stderr, code := shunt(t, strings.Fields(line)...)
+		require.NotZero(t, code)
+		require.Contains(t, stdout+stderr, "did not finish its start within 50ms", line)
+	}
+}

@@ -195,8 +195,8 @@ var Mutations = []Mutation{
 	{
 		Rule: 9, Why: "a registration is known by its address alone",
 		File:  "host/internal/buffers/engines.go",
-		Old:   `	return err == nil && is // an error is memory that is not there`,
-		New:   `	return err == nil || is`,
+		Old:   `	return !t.gpu.freed(`,
+		New:   `	return from <= to || t.gpu.freed(`,
 		Guard: Test{inHost, "TestNewMemoryAtAnAddressIsRegisteredAnew"},
 	},
 	{
