@@ -173,11 +173,12 @@ static int poll_ring(sx_proxy *p, running *r) {
   r->peer = bounded(p, __atomic_load_n(&r->command->peer, __ATOMIC_RELAXED));
   /* acquire: what the plugin wrote before */
   if (__atomic_load_n(&r->command->done, __ATOMIC_ACQUIRE) != r->expected) return r->stopped != 0;
-  if (r->command->status == SHUNT_OK) return 1;
-  char message[SHUNT_RING_TEXT]; /* the plugin may still write there */
+  int32_t status = __atomic_load_n(&r->command->status, __ATOMIC_RELAXED); /* once: the plugin may still write there */
+  if (status == SHUNT_OK) return 1;
+  char message[SHUNT_RING_TEXT];
   memcpy(message, r->command->message, sizeof message);
   message[sizeof message - 1] = 0;
-  fail(p, r, r->command->status, message);
+  fail(p, r, status, message);
   return 1;
 }
 

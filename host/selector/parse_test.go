@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -132,6 +133,12 @@ func TestTuningFile(t *testing.T) {
 	_, err = ReadTuning(path + ".gone")
 	require.ErrorIs(t, err, plugin.System)
 	require.ErrorIs(t, err, os.ErrNotExist)
+	require.NoError(t, unix.Mkfifo(path+".pipe", 0o600))
+	for _, other := range []string{path + ".pipe", t.TempDir(), os.DevNull} {
+		_, err = ReadTuning(other)
+		require.ErrorIs(t, err, plugin.System)
+		require.ErrorContains(t, err, "is no regular file")
+	}
 	require.NoError(t, os.WriteFile(path, []byte("{"), 0o600))
 	_, err = ReadTuning(path)
 	require.ErrorIs(t, err, plugin.InvalidArgument)

@@ -56,11 +56,14 @@ func Exchange(ctx context.Context, group Group, tag string, parts ...Part) error
 // Most is the most bytes of all ranks that the store passes on in one exchange. Tests lower it.
 var Most = 8 << 20
 
-// Gather is AllGather for what may be more than Most: then it takes as many exchanges as the longest payload needs,
-// which all ranks learn as they go.
+// Longest is the most bytes that one rank may bring to Gather.
+const Longest = 8 << 20
+
+// Gather is AllGather for what may be more than Most of all ranks together: then it takes as many exchanges as the
+// longest payload needs, which all ranks learn from the first.
 func Gather(ctx context.Context, group Group, world int, tag string, payload []byte) ([][]byte, error) {
-	share := max(1, Most/world-16) // beside the lengths
-	all := make([][]byte, world)
+	share := max(1, Most/world-16)                         // beside the lengths
+	all, left := make([][]byte, world), make([]int, world) // left: bytes that a rank said are still to come
 	rest := payload
 	for number := 0; ; number++ {
 		part := rest[:min(share, len(rest))]
@@ -79,9 +82,17 @@ func Gather(ctx context.Context, group Group, world int, tag string, payload []b
 		more := false
 		for rank, b := range parts {
 			r := wire.NewReader(b)
-			more = r.U32() > 0 || more
-			all[rank] = append(all[rank], r.Bytes(len(b))...)
-			if err := r.End(); err != nil {
+			still, part := int(r.U32()), r.Bytes(len(b))
+			err := r.End()
+			switch {
+			case err != nil:
+			case number == 0 && len(part)+still > Longest:
+				err = fmt.Errorf("it has %d bytes, at most %d may be", len(part)+still, Longest)
+			case number > 0 && (len(part)+still != left[rank] || len(part) == 0 && still > 0):
+				err = fmt.Errorf("%d bytes were to come; there are %d, and %d more", left[rank], len(part), still)
+			}
+			all[rank], left[rank], more = append(all[rank], part...), still, more || still > 0
+			if err != nil {
 				return nil, &plugin.Error{Code: plugin.Protocol, Rank: rank, Cause: err,
 					Message: fmt.Sprintf("rank %d sent a malformed part of an exchange: %v", rank, err)}
 			}
