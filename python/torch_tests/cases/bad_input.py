@@ -3,6 +3,7 @@ works."""
 
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import _coalescing_manager
 
 from torch_tests.registry import case
 
@@ -140,6 +141,36 @@ def messages_in_another_order(w):
     came = torch.zeros_like(pixels) if w.rank else pixels
     (dist.recv if w.rank else dist.send)(came, 1 - w.rank, group=w.group)
     w.equal(came, torch.arange(120.0).reshape(2, 3, 4, 5))
+
+
+@case(worlds=(2,), each=["contiguous", "dst", "src"])
+def batch(w, word):
+    """torch leaves a group coalescing, where later calls do nothing, if a message of a batch raises by itself."""
+    t = torch.arange(6.0, device=w.device).reshape(2, 3)
+    call = dist.irecv if word == "src" else dist.isend
+    p = dist.P2POp(call, t.t() if word == "contiguous" else t, 1 - w.rank, w.group)
+    p.group_peer = 1 - w.rank if word == "contiguous" else 9
+    refused(w, lambda: dist.batch_isend_irecv([p, p]), "recv" if word == "src" else "send", word)
+
+
+@case(worlds=(2,))
+def coalesced(w):
+    """After the error a call is one by itself again: the group keeps no tensor, and a message arrives."""
+    t, f = torch.ones(4, device=w.device), torch.ones(8, dtype=torch.float64, device=w.device)
+    calls = [(lambda: dist.all_reduce(t, op=dist.ReduceOp.BAND, group=w.group), "BAND"),
+             (lambda: dist.all_gather_into_tensor(f, t, group=w.group), "dtype"),
+             (lambda: dist.reduce_scatter_tensor(t, f, group=w.group), "dtype")]
+    for call, word in calls:
+        def run(call=call):
+            with _coalescing_manager(group=w.group, device=w.device, async_ops=True):
+                call()
+        refused(w, run, word)
+        own = torch.full((3,), float(w.rank), device=w.device)
+        held = own._use_count()
+        for message in (own, own.clone()):  # behind the second the group's thread has let go of the first
+            (dist.irecv if w.rank else dist.isend)(message, 1 - w.rank, group=w.group).wait()
+        w.equal(own, torch.zeros(3))
+        assert w.device.type == "cuda" or own._use_count() == held, "the group keeps a tensor of a finished call"
 
 
 @case(worlds=(2,))

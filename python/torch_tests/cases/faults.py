@@ -332,6 +332,16 @@ def aborted_by_another_thread(w):
     w.await_others(0)
 
 
+@case(breaks=True, worlds=(2,), each=[0, 1])
+def aborted_in_a_monitored_barrier(w, rank):
+    w.needs(w.judged, "gloo: abort does nothing")
+    group = w.new_group(seconds=60)
+    if w.rank == rank:
+        threading.Timer(0.3, group.abort).start()
+        fails(w, lambda: dist.monitored_barrier(group=group), f"rank {rank}", "abort")
+    w.await_others(1 - rank)
+
+
 @case(breaks=True, worlds=(2,))
 def an_exception_in_one_rank(w):
     """A rank that raises and ends its groups does not leave the others waiting for the timeout."""

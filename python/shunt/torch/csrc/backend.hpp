@@ -126,6 +126,15 @@ class ShuntBackend : public c10d::Backend {
   // Whether this thread is between startCoalescing and endCoalescing: callbacks of others' futures may call meanwhile.
   bool coalescing() const { return coalescing_.load(std::memory_order_relaxed) == std::this_thread::get_id(); }
 
+  // Ends coalescing where a call throws: torch calls endCoalescing no more then.
+  struct EndsCoalescing {
+    ShuntBackend& backend;
+    const int thrown = std::uncaught_exceptions();
+    ~EndsCoalescing() {
+      if (std::uncaught_exceptions() > thrown && backend.coalescing()) backend.coalescing_ = std::thread::id();
+    }
+  };
+
   // Between startCoalescing and endCoalescing a Work is also part of what the latter returns.
   WorkPtr noted(WorkPtr work) {
     if (C10_UNLIKELY(coalescing())) coalesced_.push_back(work);
@@ -133,7 +142,8 @@ class ShuntBackend : public c10d::Backend {
   }
 
   Links& links(const Where& where);  // with mutex_
-  WorkPtr sendOrRecv(shunt_collective direction, at::Tensor& tensor, int peer, const Where& where);
+  WorkPtr sendOrRecv(shunt_collective direction, Tensors& tensors, int peer);
+  WorkPtr sendOrRecvNow(shunt_collective direction, Tensors& tensors, int peer, const Where& where);
   void closeChannels(const std::string& text, Milliseconds limit);
 
   c10::intrusive_ptr<c10d::Store> store_;
@@ -142,6 +152,7 @@ class ShuntBackend : public c10d::Backend {
   const pid_t process_;           // a forked child has none of the threads
   std::atomic<uint64_t> sequence_{0};
   uint64_t monitored_ = 0;  // monitored barriers so far
+  std::atomic<int32_t> aborted_{0};
 
   std::mutex mutex_;  // guards what follows
   std::unordered_map<at::Device, std::shared_ptr<Channel>> channels_;
@@ -153,6 +164,7 @@ class ShuntBackend : public c10d::Backend {
 
   std::atomic<std::thread::id> coalescing_{};  // between startCoalescing and endCoalescing, and what it has made:
   std::vector<WorkPtr> coalesced_;
+  std::exception_ptr rejected_;  // what was wrong with a message
   struct Queued {
     shunt_collective direction;
     at::Tensor tensor;

@@ -53,6 +53,7 @@ WorkPtr ShuntBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& 
 }
 
 WorkPtr ShuntBackend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) {
+  EndsCoalescing onError{*this};
   Call call{where("all_reduce_coalesced"), OpType::ALLREDUCE_COALESCED, timeout(opts.timeout), opts.asyncOp};
   SHUNT_TORCH_CHECK(!tensors.empty(), call.where, "argument tensors is empty");
   checkAlike(tensors, tensors[0], "tensors", call.where);
@@ -109,6 +110,7 @@ WorkPtr ShuntBackend::_allgather_base(at::Tensor& output, at::Tensor& input, con
 
 WorkPtr ShuntBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                       const c10d::AllgatherOptions& opts) {
+  EndsCoalescing onError{*this};
   Call call{where("all_gather_into_tensor_coalesced"), OpType::COALESCED, timeout(opts.timeout), opts.asyncOp};
   SHUNT_TORCH_CHECK(!inputs.empty(), call.where, "argument inputs is empty");
   SHUNT_TORCH_CHECK(outputs.size() == inputs.size(), call.where, "argument outputs has ", outputs.size(),
@@ -145,6 +147,7 @@ WorkPtr ShuntBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input
 
 WorkPtr ShuntBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                       const c10d::ReduceScatterOptions& opts) {
+  EndsCoalescing onError{*this};
   Call call{where("reduce_scatter_tensor_coalesced"), OpType::COALESCED, timeout(opts.timeout), opts.asyncOp};
   SHUNT_TORCH_CHECK(!inputs.empty(), call.where, "argument inputs is empty");
   SHUNT_TORCH_CHECK(outputs.size() == inputs.size(), call.where, "argument outputs has ", outputs.size(),

@@ -37,25 +37,29 @@ Links& ShuntBackend::links(const Where& where) {
   return *links_;
 }
 
-WorkPtr ShuntBackend::send(Tensors& tensors, int peer, int) {
-  Where w = where("send");
-  at::Tensor& tensor = only(tensors, "tensor", w);
-  checkOrder(tensor, w);
-  checkRank(peer, size_, "dst", w);
-  return sendOrRecv(SHUNT_COLL_SEND, tensor, peer, w);
+WorkPtr ShuntBackend::send(Tensors& tensors, int peer, int) { return sendOrRecv(SHUNT_COLL_SEND, tensors, peer); }
+
+WorkPtr ShuntBackend::recv(Tensors& tensors, int peer, int) { return sendOrRecv(SHUNT_COLL_RECV, tensors, peer); }
+
+// torch leaves a group as it is while it coalesces, where later calls do nothing, when a call throws before
+// endCoalescing. So a batch throws there.
+WorkPtr ShuntBackend::sendOrRecv(shunt_collective direction, Tensors& tensors, int peer) {
+  Where w = where(direction == SHUNT_COLL_SEND ? "send" : "recv");
+  try {
+    return sendOrRecvNow(direction, tensors, peer, w);
+  } catch (...) {
+    if (!coalescing()) throw;
+    if (!rejected_) rejected_ = std::current_exception();
+    return c10::make_intrusive<JointWork>(rank_, OpType::COALESCED, std::vector<WorkPtr>{});
+  }
 }
 
-WorkPtr ShuntBackend::recv(Tensors& tensors, int peer, int) {
-  Where w = where("recv");
-  at::Tensor& tensor = only(tensors, "tensor", w);
-  checkOrder(tensor, w);
-  checkRank(peer, size_, "src", w);
-  return sendOrRecv(SHUNT_COLL_RECV, tensor, peer, w);
-}
-
-WorkPtr ShuntBackend::sendOrRecv(shunt_collective direction, at::Tensor& tensor, int peer, const Where& w) {
+WorkPtr ShuntBackend::sendOrRecvNow(shunt_collective direction, Tensors& tensors, int peer, const Where& w) {
   bool sends = direction == SHUNT_COLL_SEND;
   auto type = sends ? OpType::SEND : OpType::RECV;
+  at::Tensor& tensor = only(tensors, "tensor", w);
+  checkOrder(tensor, w);
+  checkRank(peer, size_, sends ? "dst" : "src", w);
   if (tensor.is_cpu()) {
     Links* links;
     {
@@ -109,6 +113,7 @@ void ShuntBackend::startCoalescing() {
   coalescing_ = std::this_thread::get_id();
   coalesced_.clear();
   queued_.clear();
+  rejected_ = nullptr;
 }
 
 WorkPtr ShuntBackend::endCoalescing() {
@@ -117,6 +122,7 @@ WorkPtr ShuntBackend::endCoalescing() {
   coalesced_.clear();
   auto queued = std::move(queued_);
   queued_.clear();
+  if (rejected_) std::rethrow_exception(std::exchange(rejected_, nullptr));
   if (!queued.empty()) {
     Call call{where("batch_isend_irecv"), OpType::COALESCED, timeout(c10d::kUnsetTimeout), true};
     Tensors tensors;
@@ -166,12 +172,11 @@ void ShuntBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool waitA
       opts.timeout.count() == 0 ? opts.timeout : timeout(opts.timeout);  // 0 is a limit here: who is not there yet?
   auto number = monitored_++;
   std::string prefix = c10::str("shunt/monitored/", number, "/");
-  static const std::atomic<int32_t> never{0};
   if (rank_ != 0) {
     inStore(w, [&] { store_->set(prefix + std::to_string(rank_), std::string("here")); });
     // Rank 0 tells after its own deadline, in words that gloo's users look for.
     std::string told =
-        await(*store_, prefix + "end", "rank 0 to end the barrier", limit + Milliseconds(2000), w, never);
+        await(*store_, prefix + "end", "rank 0 to end the barrier", limit + Milliseconds(2000), w, aborted_);
     // A later group of this name counts from 0 again and must find nothing: the last to read takes the end away.
     try {
       forget(*store_, prefix + std::to_string(rank_));
@@ -195,8 +200,9 @@ void ShuntBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool waitA
     auto left = limit - std::chrono::duration_cast<Milliseconds>(std::chrono::steady_clock::now() - start);
     bool came = true;
     try {
-      (void)await(*store_, prefix + std::to_string(rank), "", std::max(left, Milliseconds(0)), w, never);
+      (void)await(*store_, prefix + std::to_string(rank), "", std::max(left, Milliseconds(0)), w, aborted_);
     } catch (const c10::DistBackendError&) {
+      if (aborted_) throw;
       came = false;
     }
     if (came) continue;

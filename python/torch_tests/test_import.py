@@ -1,0 +1,58 @@
+"""What importing shunt.torch says: of variables of torch's nccl backend, of a missing compiler, of another torch."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+GROUPS = """
+import torch.distributed as dist, shunt.torch
+dist.init_process_group("cpu:shunt", rank=0, world_size=1, store=dist.HashStore())
+dist.new_group()
+"""
+
+
+def python(program: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    env = {name: value for name, value in os.environ.items() if not name.startswith("TORCH_NCCL_")}
+    env |= {"PYTHONPATH": str(ROOT), **variables}
+    return subprocess.run([sys.executable, "-c", program, *arguments], env=env, capture_output=True, text=True,
+                          timeout=100)
+
+
+def test_variables_without_a_meaning_are_named_once():
+    ran = python(GROUPS, TORCH_NCCL_BLOCKING_WAIT="1", TORCH_NCCL_TRACE_BUFFER_SIZE="9",
+                 TORCH_NCCL_ASYNC_ERROR_HANDLING="1")
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stderr.count("TORCH_NCCL_BLOCKING_WAIT, TORCH_NCCL_TRACE_BUFFER_SIZE set up torch's") == 1, ran.stderr
+    assert "ASYNC" not in ran.stderr, ran.stderr
+
+
+def test_nothing_is_said_of_what_torchrun_sets():
+    ran = python(GROUPS, TORCH_NCCL_ASYNC_ERROR_HANDLING="1")
+    assert ran.returncode == 0 and "TORCH_NCCL" not in ran.stderr, ran.stderr
+
+
+def test_a_missing_compiler_is_named(tmp_path):
+    ran = python("import shunt.torch", SHUNT_TORCH_CACHE=str(tmp_path), PATH=str(tmp_path), CXX="")
+    assert ran.returncode == 1, ran.stderr
+    last = ran.stderr.splitlines()[-1]
+    for words in ("ImportError", "torch 2.", "CPython", "there is no g++", "install g++ or set CXX"):
+        assert words in last, ran.stderr
+
+
+def test_an_extension_of_another_torch_is_refused():
+    """A file is found by its name; what it was built for counts."""
+    ran = python("""
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("shunt.torch.build", sys.argv[1])
+build = importlib.util.module_from_spec(spec)
+sys.modules["shunt.torch.build"] = build
+spec.loader.exec_module(build)
+path = build.cached()
+build.cached, build.torch_version = lambda: path, lambda: "2.99.0"
+import shunt.torch
+""", str(ROOT / "shunt" / "torch" / "build.py"))
+    assert ran.returncode == 1, ran.stderr
+    last = ran.stderr.splitlines()[-1]
+    assert "ImportError" in last and "was built for torch" in last and "this is torch 2.99.0" in last, ran.stderr
