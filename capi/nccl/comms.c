@@ -122,6 +122,8 @@ static ncclResult_t ask_real(ncclComm_t comm, ncclResult_t *async_error) {
   if (nc_real(NC_ncclCommGetAsyncError) == NULL)
     return nc_lacks(comm, NC_ncclCommGetAsyncError);
   ncclResult_t result = nc_came(NULL, NC_REAL(ncclCommGetAsyncError)(comm->real, async_error));
+  if (nc_hand_out(comm, false) && *async_error == ncclSuccess)
+    *async_error = ncclInProgress;
   if (result == ncclSuccess && *async_error != ncclSuccess && *async_error != ncclInProgress) {
     (void)nc_came(comm, *async_error);
     nc_watch_failure(comm, *async_error);

@@ -328,7 +328,9 @@ ncclResult_t nc_GroupEnd(void) {
   if (nc_settings()->forward) {
     if (nc_real(NC_ncclGroupEnd) == NULL)
       return nc_lacks(NULL, NC_ncclGroupEnd);
-    return NC_REAL(ncclGroupEnd)();
+    ncclResult_t ended = NC_REAL(ncclGroupEnd)();
+    (void)nc_hand_out(NULL, ended != ncclSuccess && ended != ncclInProgress);
+    return ended;
   }
   if (mine.depth == 0)
     return nc_fail(NULL, ncclInvalidUsage, "ncclGroupEnd: this thread has no open group");

@@ -109,9 +109,58 @@ static ncclResult_t init(ncclComm_t *out, int world, const ncclUniqueId *id, int
   return nc_submit(job);
 }
 
-/* wrap gives a communicator that the real library makes a place of ours. make returns its result, and may go on to
- * write *real until the end of the program's group. */
-#define WRAP(out, ranks, my_rank, call, watch)                             \
+/* NCCL writes a child when it is made: at the end of the group, or, where that does not block, before its parent is no
+ * longer in progress. Until then the program's place of it is NULL, as with NCCL. */
+static atomic_int awaited; /* children that the real library has not written */
+static pthread_mutex_t awaited_lock = PTHREAD_MUTEX_INITIALIZER;
+
+bool nc_hand_out(ncclComm_t parent, bool failed) {
+  bool waits = false;
+  if (atomic_load(&awaited) == 0)
+    return false;
+  pthread_mutex_lock(&awaited_lock);
+  for (ncclComm_t comm = nc_comms; comm < nc_comms + NC_COMMUNICATORS; comm++) {
+    if (atomic_load(&comm->state) != NC_PENDING || comm->out == NULL)
+      continue;
+    if (__atomic_load_n(&comm->real, __ATOMIC_ACQUIRE) != NULL) {
+      ncclComm_t *out = comm->out;
+      comm->out = NULL;
+      (void)nc_made(comm, ncclSuccess);
+      __atomic_store_n(out, comm, __ATOMIC_RELEASE);
+    } else if (failed && pthread_equal(comm->maker, pthread_self())) {
+      nc_release(comm);
+    } else {
+      waits = waits || comm->parent == parent;
+      continue;
+    }
+    atomic_fetch_sub(&awaited, 1);
+  }
+  pthread_mutex_unlock(&awaited_lock);
+  return waits;
+}
+
+/* wrapped is the end of WRAP, with what the real library returned. It writes a child, one with a parent, later. */
+static ncclResult_t wrapped(ncclComm_t made, ncclComm_t *out, ncclComm_t parent, ncclResult_t result) {
+  if (__atomic_load_n(&made->real, __ATOMIC_ACQUIRE) != NULL) {
+    *out = made;
+    (void)nc_made(made, ncclSuccess);
+    return result;
+  }
+  if (parent == NULL || (result != ncclSuccess && result != ncclInProgress)) {
+    nc_release(made);
+    return result;
+  }
+  pthread_mutex_lock(&awaited_lock);
+  made->parent = parent;
+  made->maker = pthread_self();
+  made->out = out;
+  atomic_fetch_add(&awaited, 1);
+  pthread_mutex_unlock(&awaited_lock);
+  return result;
+}
+
+/* WRAP gives a communicator that the real library makes a place of ours: call writes it to real. */
+#define WRAP(out, ranks, my_rank, call, watch, parent)                     \
   do {                                                                     \
     ncclComm_t made = (out) == NULL ? NULL : nc_allocate();                \
     if ((out) == NULL)                                                     \
@@ -121,16 +170,9 @@ static ncclResult_t init(ncclComm_t *out, int world, const ncclUniqueId *id, int
       return ncclInvalidUsage;                                             \
     made->rank = (my_rank);                                                \
     made->world = (ranks);                                                 \
-    atomic_store(&made->state, NC_READY);                                  \
+    watch;                                                                 \
     ncclComm_t *real = &made->real;                                        \
-    ncclResult_t result = nc_came(NULL, call);                              \
-    if (made->real == NULL) {                                              \
-      nc_release(made);                                                    \
-    } else {                                                               \
-      watch;                                                               \
-      *(out) = made;                                                       \
-    }                                                                      \
-    return result;                                                         \
+    return wrapped(made, out, parent, nc_came(NULL, call));                \
   } while (0)
 
 /* FORWARD is WRAP where the real library serves everything. */
@@ -143,7 +185,7 @@ static ncclResult_t init(ncclComm_t *out, int world, const ncclUniqueId *id, int
     if (nc_settings()->forward) {                                                  \
       if (nc_real(NC_##function) == NULL)                                          \
         return nc_lacks(NULL, NC_##function);                                      \
-      WRAP(out, ranks, my_rank, NC_REAL(function)(__VA_ARGS__), nc_watch_id(made, unique)); \
+      WRAP(out, ranks, my_rank, NC_REAL(function)(__VA_ARGS__), nc_watch_id(made, unique), NULL); \
     }                                                                              \
   } while (0)
 
@@ -317,7 +359,7 @@ ncclResult_t nc_CommSplit(ncclComm_t parent, int color, int key, ncclComm_t *out
     if (nc_real(NC_ncclCommSplit) == NULL)
       return nc_lacks(parent, NC_ncclCommSplit);
     WRAP(out, -1, -1, NC_REAL(ncclCommSplit)(theirs, color, key, real, given),
-         nc_watch_child(made, parent, color));
+         nc_watch_child(made, parent, color), color == NC_SPLIT_NOCOLOR ? NULL : parent);
   }
   ncclConfig_t config;
   if (out == NULL)
@@ -369,7 +411,7 @@ ncclResult_t nc_CommShrink(ncclComm_t parent, int *excluded, int count, ncclComm
     if (nc_real(NC_ncclCommShrink) == NULL)
       return nc_lacks(parent, NC_ncclCommShrink);
     WRAP(out, -1, -1, NC_REAL(ncclCommShrink)(theirs, excluded, count, real, given, flags),
-         nc_watch_child(made, parent, 0));
+         nc_watch_child(made, parent, 0), parent);
   }
   ncclConfig_t config;
   if (out == NULL)
@@ -404,5 +446,6 @@ ncclResult_t nc_CommGrow(ncclComm_t parent, int world, const ncclUniqueId *id, i
     return nc_unserved(parent, NC_ncclCommGrow);
   if (nc_real(NC_ncclCommGrow) == NULL)
     return nc_lacks(parent, NC_ncclCommGrow);
-  WRAP(out, world, rank, NC_REAL(ncclCommGrow)(theirs, world, id, rank, real, config), nc_watch_child(made, parent, 0));
+  WRAP(out, world, rank, NC_REAL(ncclCommGrow)(theirs, world, id, rank, real, config), nc_watch_child(made, parent, 0),
+       NULL);
 }

@@ -51,6 +51,8 @@ struct ncclComm {
   pthread_mutex_t lock; /* of what follows, and of the end of PENDING */
   pthread_cond_t changed;
   ncclComm_t parent; /* while it is being made of that one, which outlives this; else NULL */
+  ncclComm_t *out;   /* what the program gets it in when the real NCCL has made it, in a group of maker; else NULL */
+  pthread_t maker;
   struct nc_op *ops;
   int op_count;
   struct nc_ring *ring;
@@ -61,6 +63,10 @@ struct ncclComm {
 
 enum { NC_COMMUNICATORS = 4096 };
 extern struct ncclComm nc_comms[NC_COMMUNICATORS] __attribute__((visibility("hidden")));
+
+/* nc_hand_out gives the program the children that the real library has made by now, and returns whether parent has one
+ * that it still makes. If a group has failed, those of this thread that are not there will not come. */
+bool nc_hand_out(ncclComm_t parent, bool failed);
 
 /* nc_is_ours: whether a pointer is the place of a communicator. It is not followed. */
 static inline bool nc_is_ours(ncclComm_t comm) {

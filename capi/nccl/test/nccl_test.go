@@ -229,6 +229,18 @@ func TestRecordsOfTheRealLibrary(t *testing.T) {
 	require.Equal(t, "peer_died: fake", failed["1"].Code+": "+failed["1"].Failure)
 }
 
+// TestChildrenOfTheRealLibrary: a program gets what NCCL makes of a communicator at the end of a group, or later.
+func TestChildrenOfTheRealLibrary(t *testing.T) {
+	binary, fake := program(t, "children"), stand(t, "fake.so")
+	dir := t.TempDir()
+	_, err := run(t, []string{"SHUNT_NCCL_FORWARD=all", "SHUNT_NCCL_LIBRARY=" + fake, "SHUNT_RECORDS_DIR=" + dir}, binary)
+	require.NoError(t, err)
+	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	require.NoError(t, err)
+	// The stand-in gives no ranks, so that both write one file if they name the split alike.
+	require.Len(t, files, 1, "a rank sat another split out before")
+}
+
 func TestLifecycle(t *testing.T) { world(t, program(t, "lifecycle"), 3) }
 
 func TestGroups(t *testing.T) { world(t, program(t, "groups"), 3) }

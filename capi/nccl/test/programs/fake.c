@@ -13,6 +13,7 @@
 
 ncclResult_t fake_result;
 char fake_log[1 << 16], fake_id[8];
+bool fake_late;
 ncclRedOp_t fake_op;
 atomic_bool fake_held;
 
@@ -56,13 +57,31 @@ void fake_note(const char *format, ...) {
   pthread_mutex_unlock(&lock);
 }
 
-void fake_make(ncclComm_t *comms, int count) {
+static ncclComm_t *late[8];
+static int late_count;
+
+static ncclComm_t new_comm(void) {
   static uintptr_t next = 0xFA4E0000;
+  return (ncclComm_t)(next += 16);
+}
+
+void fake_make(ncclComm_t *comms, int count) {
   while (fake_held)
     sched_yield();
   pthread_mutex_lock(&lock);
-  for (int i = 0; i < count; i++)
-    comms[i] = fake_result == ncclSuccess || fake_result == ncclInProgress ? (ncclComm_t)(next += 16) : NULL;
+  for (int i = 0; i < count; i++) {
+    bool made = fake_result == ncclSuccess || fake_result == ncclInProgress;
+    comms[i] = made && !fake_late ? new_comm() : NULL;
+    if (made && fake_late && late_count < (int)(sizeof late / sizeof *late))
+      late[late_count++] = &comms[i];
+  }
+  pthread_mutex_unlock(&lock);
+}
+
+void fake_write(void) {
+  pthread_mutex_lock(&lock);
+  while (late_count > 0)
+    *late[--late_count] = new_comm();
   pthread_mutex_unlock(&lock);
 }
 

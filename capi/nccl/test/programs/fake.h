@@ -17,6 +17,10 @@ void fake_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void fake_make(ncclComm_t *comms, int count);
 extern atomic_bool fake_held;
 
+/* With fake_late only fake_write writes them: NCCL writes the children of a communicator when they are made. */
+extern bool fake_late;
+void fake_write(void);
+
 /* With an id, or an operation, functions that make one write it; without, they do not touch what they are given. */
 extern char fake_id[8];
 extern ncclRedOp_t fake_op;

@@ -1,0 +1,81 @@
+/*
+ * children.c: two ranks of one thread split and shrink over the stand-in for NCCL, which writes the children late. One
+ * sits the first split out.
+ */
+#include "fake.h"
+#include "ranks.h"
+
+static ncclComm_t comms[2], children[2];
+
+static void *found(const char *name) {
+  return dlsym(dlopen(getenv("SHUNT_NCCL_LIBRARY"), RTLD_NOW | RTLD_NOLOAD), name);
+}
+
+static void destroy(void) {
+  for (int i = 0; i < 2; i++)
+    CHECK(ncclCommDestroy(children[i]));
+}
+
+int main(void) {
+  ncclUniqueId id = {"an id"};
+  for (int rank = 0; rank < 2; rank++)
+    CHECK(ncclCommInitRank(&comms[rank], 2, id, rank));
+  bool *late = found("fake_late");
+  ncclResult_t *result = found("fake_result"), async;
+  void (*write)(void) = (void (*)(void))found("fake_write");
+  CHECK(ncclCommSplit(comms[0], 0, 0, &children[0], NULL));
+  *late = true;
+  CHECK(ncclCommSplit(comms[1], NC_SPLIT_NOCOLOR, 0, &children[1], NULL));
+  WANT(children[1] == NULL);
+  write(); /* to no place of ours */
+  WANT(children[1] == NULL);
+  *late = false;
+  CHECK(ncclCommDestroy(children[0]));
+
+  /* A group, with another one inside. */
+  *late = true;
+  CHECK(ncclGroupStart());
+  for (int i = 0; i < 2; i++) {
+    CHECK(ncclGroupStart());
+    CHECK(ncclCommSplit(comms[i], 0, 0, &children[i], NULL));
+    CHECK(ncclGroupEnd());
+    WANT(children[i] == NULL);
+  }
+  write();
+  CHECK(ncclGroupEnd());
+  for (int i = 0; i < 2; i++) {
+    CHECK(ncclAllReduce(NULL, NULL, 1, 7, 0, children[i], NULL));
+    CHECK(ncclCommAbort(children[i])); /* writes records */
+  }
+
+  /* In the background. */
+  for (int i = 0; i < 2; i++) {
+    int other = 1 - i;
+    *result = ncclInProgress;
+    WANT(ncclCommShrink(comms[i], &other, 1, &children[i], NULL, 0) == ncclInProgress);
+    *result = ncclSuccess;
+    CHECK(ncclCommGetAsyncError(comms[i], &async));
+    WANT(async == ncclInProgress && children[i] == NULL);
+    CHECK(ncclCommGetAsyncError(comms[other], &async));
+    WANT(async == ncclSuccess);
+    write();
+    CHECK(ncclCommGetAsyncError(comms[i], &async));
+    WANT(async == ncclSuccess && children[i] != NULL);
+  }
+  destroy();
+
+  /* A group that fails has no children, and its communicators have nothing under way. */
+  CHECK(ncclGroupStart());
+  for (int i = 0; i < 2; i++)
+    CHECK(ncclCommSplit(comms[i], 0, 0, &children[i], NULL));
+  *result = ncclSystemError;
+  WANT(ncclGroupEnd() == ncclSystemError);
+  *result = ncclSuccess;
+  for (int i = 0; i < 2; i++) {
+    CHECK(ncclCommGetAsyncError(comms[i], &async));
+    WANT(async == ncclSuccess && children[i] == NULL);
+    CHECK(ncclCommDestroy(comms[i]));
+  }
+  puts("ok");
+  return 0;
+}
