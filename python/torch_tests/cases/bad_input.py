@@ -1,6 +1,8 @@
 """Calls that every rank gets wrong alike: an error that names rank, collective and argument, and a group that still
 works."""
 
+import datetime
+
 import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import _coalescing_manager
@@ -105,6 +107,7 @@ def splits(w):
     refused(w, call([3, 4], [3, 3]), "all_to_all", "split")
     refused(w, call([3, 3], [6]), "all_to_all", "split")
     refused(w, call([3, 3], [7, -1]), "all_to_all", "split")
+    refused(w, call([3, 3], [2**61, 6]), "all_to_all", "input_split_sizes", f"entry {2**61}; expected 0 to 6")
     odd = torch.ones(5, 2, device=w.device)
     refused(w, call(None, None, odd, odd.clone()), "all_to_all", "5")
 
@@ -185,6 +188,17 @@ def no_tensor(w):
     refused_by_torch(w, lambda: dist.all_reduce([1.0], group=w.group), "tensor")
     refused_by_torch(w, lambda: dist.all_gather(torch.ones(2), torch.ones(2), group=w.group))
     refused_by_torch(w, lambda: dist.all_gather_into_tensor(None, torch.ones(2, device=w.device), group=w.group))
+
+
+@case(worlds=(2,), each=[0, -1])
+def timeouts(w, seconds):
+    w.needs(w.judged, "gloo: takes every timeout")
+    text = f"rank {w.rank}: argument timeout is {seconds * 1000} ms"
+    w.raises(lambda: w.new_group(seconds=seconds), text, kinds=(ValueError,))
+    group = w.new_group()
+    w.raises(lambda: group.set_timeout(datetime.timedelta(seconds=seconds)), text, kinds=(ValueError,))
+    dist.all_reduce(torch.ones(3, device=w.device), group=group)
+    dist.destroy_process_group(group)
 
 
 @case(worlds=(2,))

@@ -17,6 +17,11 @@ constexpr Milliseconds kShutdownLimit{10000};
 constexpr Milliseconds kMessageLimit{2000};
 constexpr Milliseconds kDestructorLimit{100};
 
+void checkTimeout(std::chrono::milliseconds timeout, int rank) {
+  TORCH_CHECK_VALUE(timeout.count() > 0, "shunt: rank ", rank, ": argument timeout is ", timeout.count(),
+                    " ms; expected 1 or more");
+}
+
 // PrefixStore shows its prefix to classes derived from it alone.
 struct Prefix : c10d::PrefixStore {
   static const std::string& of(const c10d::PrefixStore& store) { return store.*(&Prefix::prefix_); }
@@ -63,6 +68,7 @@ ShuntBackend::ShuntBackend(c10::intrusive_ptr<c10d::Store> store, int rank, int 
       options_(std::move(options)),
       timeout_(options_->timeout.count()),
       process_(getpid()) {
+  checkTimeout(options_->timeout, rank);
   init();
 }
 
@@ -80,6 +86,7 @@ ShuntBackend::~ShuntBackend() {
 }
 
 void ShuntBackend::setTimeout(std::chrono::milliseconds timeout) {
+  checkTimeout(timeout, rank_);
   options_->timeout = timeout;
   timeout_ = timeout.count();
 }

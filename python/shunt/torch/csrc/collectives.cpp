@@ -186,7 +186,8 @@ std::vector<int64_t> splitCounts(const at::Tensor& tensor, const std::vector<int
                     " entries; expected ", size, ", one for each rank");
   int64_t sum = 0;
   for (auto split : splits) {
-    SHUNT_TORCH_CHECK(split >= 0, where, "argument ", splitsName, " has a negative entry ", split);
+    SHUNT_TORCH_CHECK(split >= 0 && split <= rows, where, "argument ", splitsName, " has an entry ", split,
+                      "; expected 0 to ", rows, ", the rows of ", argument);
     sum += split;
   }
   SHUNT_TORCH_CHECK(sum == rows, where, "argument ", splitsName, " sums to ", sum, "; expected ", rows,
