@@ -262,7 +262,7 @@ func TestAbortOfWhatIsBeingMade(t *testing.T) {
 // parent.
 func TestAbortOfWhatWaits(t *testing.T) {
 	binary := program(t, "waits")
-	for _, how := range []string{"init", "split", "shrink", "parent", "group", "destroy"} {
+	for _, how := range []string{"init", "split", "shrink", "shrink aborts", "parent", "group", "destroy"} {
 		t.Run(how, func(t *testing.T) {
 			_, err := run(t, nil, binary, how)
 			require.NoError(t, err)

@@ -1,6 +1,7 @@
 /*
  * bad_input.c: calls that are wrong get the result that NCCL names, and a text; nothing crashes. A world of one.
  */
+#include <sys/mman.h>
 #include <sys/wait.h>
 
 #include "ranks.h"
@@ -50,6 +51,7 @@ static void communicators(ncclUniqueId id) {
   config.splitShare = 2;
   REJECTED(ncclCommSplit(comm, 0, 0, &other, &config), ncclInvalidArgument, "config.splitShare is 2; want 0 to 1");
   REJECTED(ncclCommInitRankScalable(&other, 1, 0, 0, &id, NULL), ncclInvalidArgument, "nId is 0");
+  REJECTED(ncclCommInitRankScalable(&other, 1, 0, 2, &id, NULL), ncclInvalidArgument, "nId is 2; want 1 to the 1");
   REJECTED(ncclCommInitRankScalable(&other, 1, 0, 1, NULL, NULL), ncclInvalidArgument, "id is NULL");
   REJECTED(ncclCommInitAll(NULL, 1, NULL), ncclInvalidArgument, "ncclCommInitAll");
   REJECTED(ncclCommInitAll(&other, 0, NULL), ncclInvalidArgument, "ndev is 0");
@@ -71,6 +73,45 @@ static void communicators(ncclUniqueId id) {
   CHECK(ncclCommDestroy(NULL));
   CHECK(ncclCommRevoke(NULL, 0));
   CHECK(ncclCommWindowDeregister(comm, NULL));
+}
+
+/* What is behind the size that a program names is not the config's, and may not be there. */
+static void sizes(void) {
+  size_t page = (size_t)sysconf(_SC_PAGESIZE), known = offsetof(ncclConfig_t, cgaClusterSize);
+  char *pages = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ncclComm_t other;
+  ncclConfig_t *longer = (void *)pages, config = {.size = known, .magic = NC_MAGIC, .blocking = 1};
+  config.cgaClusterSize = config.minCTAs = config.maxCTAs = config.splitShare = -7;
+  CHECK(ncclCommSplit(comm, 0, 0, &other, &config));
+  CHECK(ncclCommDestroy(other));
+  WANT(pages != MAP_FAILED && mprotect(pages + page, page, PROT_NONE) == 0);
+  char *end = pages + page - known;
+  memcpy(end, &config, known);
+  CHECK(ncclCommSplit(comm, 0, 0, &other, (ncclConfig_t *)(void *)end));
+  CHECK(ncclCommDestroy(other));
+  *longer = (ncclConfig_t){.size = 4096, .magic = NC_MAGIC, .blocking = 1, .cgaClusterSize = NC_UNDEF_INT,
+                           .minCTAs = NC_UNDEF_INT, .maxCTAs = NC_UNDEF_INT, .splitShare = NC_UNDEF_INT};
+  CHECK(ncclCommSplit(comm, 0, 0, &other, longer)); /* of a later version */
+  CHECK(ncclCommDestroy(other));
+  longer->size = SIZE_MAX;
+  REJECTED(ncclCommSplit(comm, 0, 0, &other, longer), ncclInvalidArgument, "config.size");
+  ncclCollConfig_t tuning = {.size = sizeof tuning, .magic = 7};
+  REJECTED(ncclAllReduceConfig(NULL, NULL, 0, 7, 0, comm, NULL, &tuning), ncclInvalidArgument, "config.magic");
+  tuning = (ncclCollConfig_t){.size = sizeof tuning - 1, .magic = NC_MAGIC};
+  REJECTED(ncclAllReduceConfig(NULL, NULL, 0, 7, 0, comm, NULL, &tuning), ncclInvalidArgument, "its size");
+  munmap(pages, 2 * page);
+}
+
+/* A communicator that has ended is not taken for one that was made after it. */
+static void stale(void) {
+  ncclComm_t old, other;
+  CHECK(ncclCommSplit(comm, 0, 0, &old, NULL));
+  CHECK(ncclCommDestroy(old));
+  CHECK(ncclCommSplit(comm, 0, 0, &other, NULL));
+  int rank;
+  REJECTED(ncclCommUserRank(old, &rank), ncclInvalidArgument, "destroyed");
+  REJECTED(ncclCommAbort(old), ncclInvalidArgument, "destroyed");
+  CHECK(ncclCommDestroy(other));
 }
 
 static void calls(void) {
@@ -212,6 +253,8 @@ int main(int argc, char **argv) {
   CHECK(ncclGetUniqueId(&id));
   CHECK(ncclCommInitRank(&comm, 1, id, 0));
   communicators(id);
+  sizes();
+  stale();
   calls();
   odd_factors();
   destroyed_in_group();

@@ -181,6 +181,11 @@ static void non_blocking(ncclUniqueId id) {
 static void shrinks(void) {
   ncclComm_t comms[MOST] = {0}, parents[MOST];
   int excluded[] = {world - 1};
+  for (int l = 0; l < here; l++) { /* no rank waits for another one */
+    int twice[] = {(ranks[l].rank + 1) % world, (ranks[l].rank + 1) % world};
+    WANT(ncclCommShrink(ranks[l].comm, twice, 2, &comms[l], NULL, 0) == ncclInvalidArgument);
+    WANT(strstr(ncclGetLastError(ranks[l].comm), "named twice") != NULL && comms[l] == NULL);
+  }
   for (int times = 0; times < 2; times++) {
     int staying = 0;
     CHECK(ncclGroupStart());

@@ -2,7 +2,7 @@
  * waits.c: what makes a communicator waits for ranks that do not come, and the program ends it. The ranks are
  * communicators of one thread, which are made in the background.
  *
- *   PROGRAM init | split | shrink | parent | group | destroy
+ *   PROGRAM init | split | shrink | "shrink aborts" | parent | group | destroy
  */
 #include <stdbool.h>
 
@@ -90,6 +90,25 @@ static void shrink_alone(ncclComm_t *comms, int flags) {
   abort_soon(child);
 }
 
+/* A shrink that aborts ends what the other ranks call on the parent; one that does not leaves it as it is. */
+static void shrink_aborts(ncclComm_t *comms) {
+  ncclComm_t children[2];
+  ncclResult_t result = ncclSuccess;
+  for (int flags = 0; flags <= NC_SHRINK_ABORT; flags++) {
+    WANT(result == ncclSuccess);
+    for (int rank = 0; rank < 2; rank++)
+      WANT(ncclCommShrink(comms[rank], (int[]){2}, 1, &children[rank], NULL, flags) == ncclInProgress);
+    for (int rank = 0; rank < 2; rank++)
+      CHECK(settled(children[rank]));
+    for (int rank = 0; rank < 2; rank++)
+      CHECK(ncclCommDestroy(children[rank]));
+    CHECK(ncclCommGetAsyncError(comms[2], &result));
+  }
+  for (double began = now(); result == ncclSuccess && now() - began < 20;)
+    CHECK(ncclCommGetAsyncError(comms[2], &result));
+  WANT(result == ncclRemoteError);
+}
+
 /* Abort of the parent, while a split, a split without a child, and a shrink of it wait. */
 static void parents(ncclComm_t *comms) {
   ncclComm_t child;
@@ -145,13 +164,15 @@ int main(int argc, char **argv) {
     init_alone();
     return 0;
   }
-  int count = strcmp(how, "shrink") == 0 || strcmp(how, "parent") == 0 ? 3 : 2;
+  int count = strncmp(how, "shrink", 6) == 0 || strcmp(how, "parent") == 0 ? 3 : 2;
   make(comms, count);
   if (strcmp(how, "split") == 0)
     split_alone(comms);
   else if (strcmp(how, "shrink") == 0)
     for (int flags = 0; flags < 2; flags++)
       shrink_alone(comms, flags);
+  else if (strcmp(how, "shrink aborts") == 0)
+    shrink_aborts(comms);
   else if (strcmp(how, "parent") == 0)
     parents(comms);
   else if (strcmp(how, "group") == 0)
