@@ -51,9 +51,11 @@ void fake_note(const char *format, ...) {
   pthread_mutex_lock(&lock);
   size_t used = strlen(fake_log);
   va_start(arguments, format);
-  vsnprintf(fake_log + used, sizeof fake_log - used - 1, format, arguments);
+  if (used < sizeof fake_log - 2) { /* a full log keeps what it has */
+    vsnprintf(fake_log + used, sizeof fake_log - used - 1, format, arguments);
+    strcat(fake_log, "\n");
+  }
   va_end(arguments);
-  strcat(fake_log, "\n");
   pthread_mutex_unlock(&lock);
 }
 

@@ -1,7 +1,9 @@
 /*
- * records.c abort|fail: two ranks over the stand-in for NCCL. Rank 0 is one collective ahead; then both abort, or rank
- * 1's next call fails.
+ * records.c abort|fail|long: two ranks over the stand-in for NCCL. Rank 0 is one collective ahead; then both abort, or
+ * rank 1's next call fails, or rank 1 aborts after more calls than are kept.
  */
+#include <stdbool.h>
+
 #include "ranks.h"
 
 int main(int argc, char **argv) {
@@ -20,9 +22,14 @@ int main(int argc, char **argv) {
     ncclResult_t *result = dlsym(dlopen(getenv("SHUNT_NCCL_LIBRARY"), RTLD_NOW | RTLD_NOLOAD), "fake_result");
     *result = ncclRemoteError;
     WANT(ncclReduce(NULL, NULL, 8, 7, 2, 1, comms[1], NULL) == ncclRemoteError);
+    *result = ncclSuccess;
+    CHECK(ncclCommAbort(comms[1])); /* the first reason stays, also where it is aborted for it */
     return 0;
   }
-  for (int rank = 0; rank < 2; rank++)
+  bool longer = strcmp(argv[1], "long") == 0;
+  for (int i = 0; longer && i < 1000; i++)
+    CHECK(ncclAllReduce(NULL, NULL, (size_t)i, 7, 0, comms[1], NULL));
+  for (int rank = longer; rank < 2; rank++)
     CHECK(ncclCommAbort(comms[rank]));
   return 0;
 }
