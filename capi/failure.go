@@ -39,7 +39,7 @@ func (c *communicator) failure() error {
 	}
 	return &plugin.Error{
 		Code: plugin.CodeOf(reason), Rank: c.rank, Cause: reason,
-		Message: fmt.Sprintf("communicator %s on rank %d has failed: %v; call Shrink or re-create it", c.host.Label(), c.rank,
+		Message: fmt.Sprintf("communicator %s on rank %d has failed: %v; shrink or re-create it", c.host.Label(), c.rank,
 			reason),
 	}
 }

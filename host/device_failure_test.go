@@ -86,7 +86,7 @@ func TestDeviceTimeoutNamesTheAbsentRank(t *testing.T) {
 		require.ErrorContains(t, err, "rank 2 is in the same process, where cudaFree", "rank %d", rank)
 		require.Regexp(t, `rank 2 has not called all_reduce #2, in which rank [01] runs cudaipc/\w+, kernel \w+ \(step \d+ of track 0\)`, err.Error(), "rank %d", rank)
 	}
-	require.ErrorContains(t, errs[0], "call Shrink or re-create it")
+	require.ErrorContains(t, errs[0], "shrink or re-create it")
 }
 
 // A rank that ends well does not leave the others to wait for their timeout.

@@ -317,7 +317,7 @@ int main(void) {
   OK(shunt_get_async_error(comm, &number));
   CHECK(number == SHUNT_ABORTED);
   CHECK(strcmp(shunt_last_error(comm),
-               "communicator world on rank 0 has failed: rank 0 aborted: tired; call Shrink or re-create it") == 0);
+               "communicator world on rank 0 has failed: rank 0 aborted: tired; shrink or re-create it") == 0);
   OK(shunt_close(comm));
   TRY(shunt_put(comm, window, a, 1, f32, 0, 0, NULL));
   TRY(shunt_window_free(window));

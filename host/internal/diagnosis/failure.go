@@ -83,7 +83,7 @@ func (o *Observer) FailureError(what string, reason *plugin.Error) error {
 	o.Failure.Wait()
 	message := fmt.Sprintf("%s on rank %d: %s", what, o.Rank, reason.Message)
 	if !o.Making.Load() {
-		message += fmt.Sprintf("; communicator %s is aborted, call Shrink or re-create it", o.Label)
+		message += fmt.Sprintf("; communicator %s is aborted, shrink or re-create it", o.Label)
 	}
 	return &plugin.Error{Code: reason.Code, Rank: reason.Rank, Cause: reason, Message: message}
 }
