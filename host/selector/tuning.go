@@ -3,7 +3,6 @@ package selector
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"io"
 	"math"
 	"os"
@@ -69,12 +68,8 @@ type Point struct {
 // ReadTuning reads a tuning file. Errors are System when it cannot be read and
 // InvalidArgument when it is malformed; they name the path.
 func ReadTuning(path string) (*Tuning, error) {
-	info, err := os.Stat(path)
-	if err == nil && !info.Mode().IsRegular() { // opening what is no file may take for ever
-		err = fmt.Errorf("%s is no regular file", path)
-	}
-	if err != nil {
-		return nil, plugin.Errorf(plugin.System, "tuning file: %w", err)
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // opening a pipe may take for ever
+		return nil, plugin.Errorf(plugin.System, "tuning file: %s is no regular file", path)
 	}
 	f, err := os.Open(path)
 	if err != nil {
