@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// processFiles is what /proc has of a process without limits that is in no container.
+// processFiles are the files in /proc of a process without limits that is in no container.
 func processFiles() fstest.MapFS {
 	link := func(to string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(to), Mode: fs.ModeSymlink} }
 	return fstest.MapFS{

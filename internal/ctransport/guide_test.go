@@ -11,7 +11,7 @@ import (
 	"github.com/shunt-ccl/shunt/internal/builttest"
 )
 
-// around is what the guide's native step in C leaves to the engine.
+// around declares the functions that the guide's native step in C leaves to the engine.
 const around = `#include <errno.h>
 #include <shunt_transport.h>
 #include <stdio.h>

@@ -31,7 +31,7 @@ func (p *pair) AllGather(_ context.Context, tag string, payload []byte) ([][]byt
 	return [][]byte{payload, part}, nil
 }
 
-// part is what a rank says in one exchange of Gather.
+// part encodes one rank's bytes of one exchange of Gather.
 func part(left uint32, b string) []byte {
 	var w wire.Writer
 	w.U32(left)

@@ -14,7 +14,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// aftermath is what is known after a blow.
+// aftermath holds a blow with its times, and the reports of the ranks.
 type aftermath struct {
 	blow
 	pids    []int

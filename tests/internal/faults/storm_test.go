@@ -37,7 +37,7 @@ func stormSilence() time.Duration { return 10 * stormHeartbeat() }
 // stormJoin is the time that ranks wait for one that has not come.
 func stormJoin() time.Duration { return stormSilence() * 4 / 3 }
 
-// fault is what hits a world in one phase: signals for ranks, a lack on one of them, a signal for a plugin, or a
+// fault hits a world in one phase: signals for ranks, a lack on one of them, a signal for a plugin, or a
 // plugin that is "stuck", "dies" or "stops" in a phase of its own.
 type fault struct {
 	phase  string
