@@ -183,6 +183,9 @@ func (c *Communicator) run(op *Operation, blockLimit time.Duration) (outcome, er
 			c.ledger.TakeBack(op.Collective)
 			return ended, c.ledger.Reject(op.Collective, err)
 		}
+		if err == nil && !known {
+			c.remember(op, program)
+		}
 		return ended, err
 	}
 	c.ledger.Begin(&a.call, program.ComparesLengths)
@@ -204,7 +207,10 @@ func (c *Communicator) run(op *Operation, blockLimit time.Duration) (outcome, er
 			return ended, c.observer.Failed(c.ledger.Name(op.Collective))
 		}
 	}
-	c.repeat(op, &a.call, program, known)
+	if !known {
+		c.remember(op, program)
+	}
+	c.repeat(op, &a.call, program)
 	return ended, nil
 }
 

@@ -107,19 +107,40 @@ func (c *Communicator) again(op *Operation) (known bool, err error) {
 		return false, nil
 	}
 	call := &c.scratch.call
-	return true, c.checker.Readdress(call, op.Send, op.Recv, call.Slots[plugin.SlotBytes])
+	if err := c.checker.Readdress(call, op.Send, op.Recv, call.Slots[plugin.SlotBytes]); err != nil {
+		return true, err
+	}
+	if c.device != nil && !c.placedAlike() {
+		l.valid = false
+		return false, nil
+	}
+	return true, nil
 }
 
-// repeat notes an operation that has been run the long way; known says that again knew it.
-func (c *Communicator) repeat(op *Operation, call *call.Call, program *plans.Program, known bool) {
+// placedAlike finds the symmetric range of the scratch's call at its new addresses, and reports whether it lies in one as
+// before: the plan is another one otherwise.
+func (c *Communicator) placedAlike() bool {
+	a := &c.scratch
+	symmetric := a.call.Symmetric
+	a.call.Symmetric = false
+	a.symmetric = c.endpoints.Symmetric.Mark(&a.call)
+	for _, slot := range []plugin.Slot{plugin.SlotWindow, plugin.SlotOffset} {
+		a.exec.Slots[slot] = a.call.Slots[slot]
+	}
+	return a.call.Symmetric == symmetric
+}
+
+// remember notes what again is to know: an operation that has been run, whose lengths follow from the count alone.
+func (c *Communicator) remember(op *Operation, program *plans.Program) {
 	switch op.Collective {
 	case plugin.AllReduce, plugin.Reduce, plugin.AllGather, plugin.ReduceScatter, plugin.AllToAll, plugin.Gather,
 		plugin.Scatter, plugin.Broadcast, plugin.Send, plugin.Recv, plugin.Barrier:
-		// Lengths follow from the count alone.
-		if !known {
-			c.latest = latest{shape{op.Collective, op.DType, op.Root, op.Count}, op.Op, op.Scalar, *program, true}
-		}
+		c.latest = latest{shape{op.Collective, op.DType, op.Root, op.Count}, op.Op, op.Scalar, *program, true}
 	}
+}
+
+// repeat counts an operation of host memory that has been run the long way, for a short form.
+func (c *Communicator) repeat(op *Operation, call *call.Call, program *plans.Program) {
 	switch op.Collective {
 	case plugin.Broadcast, plugin.Send, plugin.Recv:
 	default:

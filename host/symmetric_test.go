@@ -242,6 +242,54 @@ func TestMemoryOutsideOfRangesIsNotSymmetric(t *testing.T) {
 	})
 }
 
+// A call that is the latest one again, but for its memory, is by copies where that lies in a range now, and where it did
+// before is no matter.
+func TestRepeatedCallsInAndOutOfRanges(t *testing.T) {
+	const n, count = 2, 100
+	byCopy(t, n)
+	deviceWorld(t, n, func(r *rank) error {
+		m, err := r.driver.CreateMemory(r.ctx, r.Rank(), 4*4*n*count)
+		if err != nil {
+			return err
+		}
+		first, outside, second := m.Address, m.Address+4*n*count, m.Address+4*2*n*count
+		const one = 4 * n * count
+		if err := errors.Join(r.RegisterSymmetric(pointer(first), one+4), // overlaps what is called outside, in part
+			r.RegisterSymmetric(pointer(second), 2*one)); err != nil {
+			return err
+		}
+		b, done := r.buffers(count)
+		want := append(block(0, 0, count), block(1, 0, count)...)
+		inside := int64(0)
+		by, err := copied(r, func() error {
+			for i, to := range []cuda.Ptr{first, first, first + 4, second, second + one, outside, outside + 4, first, outside,
+				second + 8, second, outside, outside, first} {
+				err := errors.Join(r.fill(to, n*count, -1),
+					r.AllGather(pointer(b[0]), pointer(to), count, plugin.Float32, r), r.expect(to, want))
+				if err != nil {
+					return fmt.Errorf("call %d: %w", i, err)
+				}
+				if to <= first+4 || to >= second {
+					inside++
+				}
+			}
+			return nil
+		})
+		if err != nil || by != n*inside {
+			return fmt.Errorf("%d by copies, want %d, %w", by, n*inside, err)
+		}
+		for range 2 { // also once nothing is a range any more
+			err := errors.Join(r.Deregister(pointer(second)), r.AllGather(pointer(b[0]), pointer(second), count,
+				plugin.Float32, r), r.expect(second, want))
+			if err != nil {
+				return err
+			}
+			second = first
+		}
+		return done(errors.Join(r.sync(), r.driver.Unmap(r.ctx, m)))
+	})
+}
+
 func TestSymmetricMemoryWhereThereIsNothingToDo(t *testing.T) {
 	world(t, 2, func(c *host.Communicator) error {
 		b := make([]byte, 10)

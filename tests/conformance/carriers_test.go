@@ -252,3 +252,18 @@ func TestBuiltinCudaipc(t *testing.T) {
 	}
 	machine.Close()
 }
+
+// TestLargeBlocksOfCudaipc: what a short run has too little memory for, of collectives whose plans tell blocks apart by
+// their lengths.
+func TestLargeBlocksOfCudaipc(t *testing.T) {
+	if machine.Real() {
+		t.Skip("TestBuiltinCudaipc runs them on GPUs")
+	}
+	cfg := config(t, machine.Builtin)
+	cfg.Memory, cfg.Modes = plugin.MemoryKindCuda, modes(t)
+	inMemory(&cfg, []int{3})
+	cfg.Short, cfg.Filter = false, regexp.MustCompile("^all_gather_v/.*n9437191")
+	cfg.MaxBytes = 0
+	conformance.Test(t, cfg)
+	machine.Close()
+}

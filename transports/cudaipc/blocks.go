@@ -7,7 +7,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Plans of reduce_scatter_v, whose blocks have any lengths.
+// Plans of reduce_scatter_v and all_gather_v, whose blocks have any lengths.
 
 // Lengths of blocks from which on it pays to tell them apart: up to shortBlock they are reduced at once however they
 // differ, as a kernel for each rank would take longer; and from longBlock on in part.
@@ -15,6 +15,9 @@ const (
 	shortBlock = 512 * kib
 	longBlock  = 4 * mib
 )
+
+// longGather is the length of a block of all_gather_v from which on it pays to tell blocks apart.
+const longGather = 16 * mib
 
 // reduceBlocks reduces every rank's block to it: all blocks at once, as kernels of reduce_scatter do. Each link then
 // carries the longest block to or from every peer, where a reduce to one rank after the other carries the sum of them
@@ -132,6 +135,66 @@ func (w writer) reduceToEach(front []plugin.Reg) {
 			w.If(suits, func() {
 				w.run(a, bytes, send, args)
 			})
+		}
+	}
+}
+
+// gatherBlocks sends every rank's block to all: all blocks at once, as all_to_all_v does. A rank then stores its block
+// once for every peer, so one that is longer than the others leaves most links without work. Where a kernel for each
+// rank's block takes less time, what is longer than the second shortest is broadcast.
+func (w writer) gatherBlocks(a algorithm) {
+	zero, most, peers := w.Const(0), w.Const(math.MaxInt64), w.Const(int64(w.r.World-1))
+	m := w.messages()
+	counts := m.recvCount[:w.r.World]
+	longest, shortest, second := zero, most, most
+	for _, c := range counts {
+		longest = w.Max(longest, c)
+		second = w.Min(second, w.Max(shortest, c))
+		shortest = w.Min(shortest, c)
+	}
+	second = w.Sub(second, w.Mod(second, w.Const(16))) // what is behind is aligned as it was
+	carried := w.Mul(peers, second)                    // by the busiest links
+	for _, c := range counts {
+		carried = w.Add(carried, w.Sub(w.Max(c, second), second))
+	}
+	// An eighth more and 8 MiB is what it costs that kernels begin and end.
+	carried = w.Add(w.Add(carried, w.Div(carried, w.Const(8))), w.Const(8*mib))
+	apart := w.Mul(w.Le(w.Const(longGather), longest), w.Lt(carried, w.Mul(peers, longest)))
+	front := w.Select(apart, second, most)
+	for p, c := range counts {
+		m.recvCount[p], m.sendCount[p] = w.Min(c, front), w.Min(m.sendCount[p], front)
+	}
+	w.exchange(a, m)
+	w.If(apart, func() { w.broadcastEach(m.recvCount[:w.r.World]) })
+}
+
+// broadcastEach broadcasts what is behind the front of every rank's block, one rank's after the other, each by the
+// kernel of broadcast that suits it. What has zero bytes is broadcast too, so that all ranks always launch the same
+// number of kernels.
+func (w writer) broadcastEach(front []plugin.Reg) {
+	zero, common := w.Const(0), w.arguments(w.Const(0))
+	broadcasts := slices.DeleteFunc(slices.Clone(algorithms), func(a algorithm) bool {
+		return a.collective != plugin.Broadcast || !a.worlds.has(w.r.World)
+	})
+	for root := range w.r.World {
+		bytes := w.Sub(w.RecvCount(root), front[root])
+		some := w.Lt(zero, bytes)
+		// The displacement of nothing may be outside of the recv memory.
+		recv := w.Recv(w.Mul(w.Add(w.RecvDispl(root), front[root]), some))
+		send := recv
+		if root == w.r.Rank {
+			send = w.Send(w.Mul(front[root], some))
+		}
+		args := slices.Clone(common)
+		args[argSend], args[argRecv] = plugin.Address(send), plugin.Address(recv)
+		args[argBytes] = plugin.Value(bytes, 8)
+		args[argRoot] = plugin.Value(w.Const(int64(root)), 4)
+		for i, a := range broadcasts {
+			suits := w.Le(w.Const(a.min), bytes)
+			if i+1 < len(broadcasts) {
+				suits = w.Mul(suits, w.Lt(bytes, w.Const(broadcasts[i+1].min)))
+			}
+			w.If(suits, func() { w.run(a, bytes, send, args) })
 		}
 	}
 }

@@ -117,6 +117,59 @@ func TestReduceScatterVReducesBlocksAtOnce(t *testing.T) {
 	}
 }
 
+// What is longer than the second shortest block of all_gather_v is broadcast, where that takes less time.
+func TestAllGatherVBroadcastsWhatIsLonger(t *testing.T) {
+	base, v, _ := argumentBlock()
+	value := func(l launch, name string, p int) int64 {
+		return l.values[len(base)+slices.IndexFunc(v, func(a argument) bool { return a.name == name })+p]
+	}
+	for _, test := range []struct {
+		counts, displs []int64
+		kernels        []string // of what is behind, by rank; nil: all is exchanged
+		atOnce         int64    // of each block, at most
+	}{
+		{[]int64{0, 0, 0}, []int64{1 << 40, 0, 0}, nil, math.MaxInt64},
+		{[]int64{0, longGather - 1, 0}, []int64{0, 0, 0}, nil, math.MaxInt64},
+		{[]int64{64 * mib, 64*mib - 4, 64 * mib}, []int64{0, 64 * mib, 128 * mib}, nil, math.MaxInt64},
+		{[]int64{64 * mib, 60 * mib, 50 * mib}, []int64{0, 64 * mib, 128 * mib}, nil, math.MaxInt64}, // too little is won
+		{[]int64{0, longGather, 0}, []int64{1 << 40, 8, 1 << 40}, []string{"ll", "direct", "ll"}, 0},
+		{[]int64{200 * mib, 40*mib + 8, 8}, []int64{0, 200 * mib, 240*mib + 8}, []string{"chain", "ll", "ll"}, 40 * mib},
+		{[]int64{40 * mib, 40 * mib, 80 * mib, 120 * mib}, []int64{4, 40*mib + 4, 80*mib + 4, 160*mib + 4},
+			[]string{"ll", "ll", "direct", "direct"}, 40 * mib},
+	} {
+		world := len(test.counts)
+		for rank := range world {
+			p, err := (&endpoint{world: world, rank: rank}).Prepare(stdcontext.Background(),
+				request(plugin.AllGatherV, world, rank), "ll128")
+			require.NoError(t, err)
+			none := make([]int64, 2*world)
+			launches := launchesOf(t, p, map[plugin.Slot]int64{plugin.SlotBytes: test.counts[rank]},
+				slices.Concat(none, test.counts, test.displs))
+			require.Len(t, launches, 1+len(test.kernels), "%v", test.counts)
+			exchange, broadcasts := launches[0], launches[1:]
+			require.True(t, strings.HasPrefix(exchange.Name, "shunt_all_to_all_v"), exchange.Name)
+			for p, c := range test.counts {
+				require.Equal(t, min(test.counts[rank], test.atOnce), value(exchange, "send_count", p))
+				require.Equal(t, min(c, test.atOnce), value(exchange, "recv_count", p))
+				require.Equal(t, test.displs[p], value(exchange, "recv_displ", p))
+			}
+			for root, l := range broadcasts {
+				c, from := test.counts[root], min(test.counts[root], test.atOnce)
+				require.Equal(t, "shunt_broadcast_"+test.kernels[root], l.Name, "%v", test.counts)
+				require.Equal(t, []int64{c - from, int64(root)}, []int64{l.values[argBytes], l.values[argRoot]})
+				if c == from { // the displacement of nothing may be outside of the memory
+					require.Zero(t, l.offsets[argRecv]+l.offsets[argSend])
+					continue
+				}
+				require.Equal(t, test.displs[root]+from, l.offsets[argRecv])
+				if root == rank {
+					require.Equal(t, from, l.offsets[argSend])
+				}
+			}
+		}
+	}
+}
+
 // Between two ranks few thread blocks are enough, but where lengths have vectors put together. Ranks launch as many as
 // their peer whatever its memory is: they know each other's lengths, not where blocks begin.
 func TestGridOfReduceScatterAmongTwo(t *testing.T) {

@@ -17,6 +17,7 @@
 // Limits only say where an algorithm is offered. Of those offered host/selector takes
 // the one that costs least (latency + bytes / bandwidth), whatever their order in the
 // table; only equal costs go by order. So an upper limit often changes nothing: the
-// next algorithm is cheaper before it is reached. reduce_scatter_v alone chooses
-// among the rows of reduce_scatter and of reduce by order and upper limit (blocks.go).
+// next algorithm is cheaper before it is reached. Two collectives whose blocks differ
+// choose within their plans (blocks.go): reduce_scatter_v among the rows of reduce_scatter
+// and of reduce, by order and upper limit; all_gather_v adds a broadcast for each rank.
 package cudaipc

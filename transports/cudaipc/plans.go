@@ -46,10 +46,13 @@ func (e *endpoint) Prepare(_ context, r plugin.Request, name string) (*plugin.Pl
 	w.Track(func() {
 		switch bytes := w.Slot(plugin.SlotBytes); a.grid {
 		case pairs:
-			if r.DeviceCounts {
+			switch {
+			case r.DeviceCounts:
 				w.exchangeOnDevice(a)
-			} else {
-				w.exchange(a)
+			case r.Collective == plugin.AllGatherV && r.World > 2:
+				w.gatherBlocks(a)
+			default:
+				w.exchange(a, w.messages())
 			}
 		case blocks:
 			w.reduceBlocks(a)
@@ -405,37 +408,44 @@ func (w writer) exchangeOnDevice(a algorithm) {
 	w.If(w.Eq(spread, w.Const(0)), func() { w.LaunchDependent(a.image, kernel, blocks, w.Const(maxThreads), args...) })
 }
 
-// exchange launches all_to_all_v with the counts and displacements that the
-// collective means: the long kernel if any pair's message is long.
-func (w writer) exchange(a algorithm) {
+// messages are the registers of an exchange's counts and displacements.
+type messages struct{ sendCount, sendDispl, recvCount, recvDispl [maxRanks]plugin.Reg }
+
+// messages returns those that the collective means.
+func (w writer) messages() (m messages) {
 	zero, bytes, root := w.Const(0), w.Slot(plugin.SlotBytes), w.Slot(plugin.SlotRoot)
-	var sendCount, sendDispl, recvCount, recvDispl [maxRanks]plugin.Reg
-	longest, own := zero, zero
 	for p := range maxRanks {
-		sendCount[p], sendDispl[p], recvCount[p], recvDispl[p] = zero, zero, zero, zero
+		m.sendCount[p], m.sendDispl[p], m.recvCount[p], m.recvDispl[p] = zero, zero, zero, zero
 		if p >= w.r.World {
 			continue
 		}
 		switch w.r.Collective {
 		case plugin.Send:
-			sendCount[p] = w.Select(w.Eq(root, w.Const(int64(p))), bytes, zero)
+			m.sendCount[p] = w.Select(w.Eq(root, w.Const(int64(p))), bytes, zero)
 		case plugin.Recv:
-			recvCount[p] = w.Select(w.Eq(root, w.Const(int64(p))), bytes, zero)
+			m.recvCount[p] = w.Select(w.Eq(root, w.Const(int64(p))), bytes, zero)
 		case plugin.AllGatherV:
-			sendCount[p] = bytes
-			recvCount[p], recvDispl[p] = w.RecvCount(p), w.RecvDispl(p)
+			m.sendCount[p] = bytes
+			m.recvCount[p], m.recvDispl[p] = w.RecvCount(p), w.RecvDispl(p)
 		default:
-			sendCount[p], sendDispl[p] = w.SendCount(p), w.SendDispl(p)
-			recvCount[p], recvDispl[p] = w.RecvCount(p), w.RecvDispl(p)
-		}
-		if p == w.r.Rank {
-			own = sendCount[p]
-		} else {
-			longest = w.Max(longest, w.Max(sendCount[p], recvCount[p]))
+			m.sendCount[p], m.sendDispl[p] = w.SendCount(p), w.SendDispl(p)
+			m.recvCount[p], m.recvDispl[p] = w.RecvCount(p), w.RecvDispl(p)
 		}
 	}
-	args := w.arguments(bytes)
-	for _, array := range [][maxRanks]plugin.Reg{sendCount, sendDispl, recvCount, recvDispl} {
+	return m
+}
+
+// exchange launches all_to_all_v: the long kernel if any pair's message is long.
+func (w writer) exchange(a algorithm, m messages) {
+	zero := w.Const(0)
+	longest, own := zero, m.sendCount[w.r.Rank]
+	for p := range w.r.World {
+		if p != w.r.Rank {
+			longest = w.Max(longest, w.Max(m.sendCount[p], m.recvCount[p]))
+		}
+	}
+	args := w.arguments(w.Slot(plugin.SlotBytes))
+	for _, array := range [][maxRanks]plugin.Reg{m.sendCount, m.sendDispl, m.recvCount, m.recvDispl} {
 		for _, r := range array {
 			args = append(args, plugin.Value(r, 8))
 		}
