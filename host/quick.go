@@ -117,8 +117,8 @@ func (c *Communicator) again(op *Operation) (known bool, err error) {
 	return true, nil
 }
 
-// placedAlike finds the symmetric range of the scratch's call at its new addresses, and reports whether it lies in one as
-// before: the plan is another one otherwise.
+// placedAlike finds the symmetric range of the scratch's call at its new addresses, and reports whether it lies in one
+// as before: the plan is another one otherwise.
 func (c *Communicator) placedAlike() bool {
 	a := &c.scratch
 	symmetric := a.call.Symmetric

@@ -242,8 +242,8 @@ func TestMemoryOutsideOfRangesIsNotSymmetric(t *testing.T) {
 	})
 }
 
-// A call that is the latest one again, but for its memory, is by copies where that lies in a range now, and where it did
-// before is no matter.
+// A call that is the latest one again, but for its memory, is by copies where that lies in a range now; where it did
+// before does not matter.
 func TestRepeatedCallsInAndOutOfRanges(t *testing.T) {
 	const n, count = 2, 100
 	byCopy(t, n)
@@ -262,8 +262,8 @@ func TestRepeatedCallsInAndOutOfRanges(t *testing.T) {
 		want := append(block(0, 0, count), block(1, 0, count)...)
 		inside := int64(0)
 		by, err := copied(r, func() error {
-			for i, to := range []cuda.Ptr{first, first, first + 4, second, second + one, outside, outside + 4, first, outside,
-				second + 8, second, outside, outside, first} {
+			for i, to := range []cuda.Ptr{first, first, first + 4, second, second + one, outside, outside + 4,
+				first, outside, second + 8, second, outside, outside, first} {
 				err := errors.Join(r.fill(to, n*count, -1),
 					r.AllGather(pointer(b[0]), pointer(to), count, plugin.Float32, r), r.expect(to, want))
 				if err != nil {

@@ -29,9 +29,16 @@ func (p *Program) Marked() { p.c.marked = 1 }
 func (e *Engine) NoteCall() {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
-	if !e.closed && e.controls[e.rank].Base != nil && e.record[5] != 0 {
-		C.sx_call_publish((*C.sx_control)(e.controls[e.rank].Base), (*C.uint64_t)(&e.record[0]))
+	if e.closed || e.controls[e.rank].Base == nil || e.record[5] == 0 {
+		return
 	}
+	// As sx_call_publish, without the crossing: mark is 0 while the fields change.
+	words := e.entry(Mark(e.record[5]))
+	atomic.StoreUint64(&words[0], 0)
+	for i := 1; i < len(words); i++ {
+		atomic.StoreUint64(&words[i], e.record[i])
+	}
+	atomic.StoreUint64(&words[0], e.record[5])
 }
 
 // ForgetCall takes back what was noted of a collective that has not begun after all.
@@ -39,10 +46,14 @@ func (e *Engine) ForgetCall(mark Mark) {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
 	if !e.closed && e.controls[e.rank].Base != nil {
-		calls := unsafe.Pointer(&(*C.sx_control)(e.controls[e.rank].Base).calls)
-		word := (*uint64)(unsafe.Add(calls, uintptr(mark%C.SX_CALLS)*unsafe.Sizeof(C.sx_call{})))
-		atomic.CompareAndSwapUint64(word, uint64(mark), 0)
+		atomic.CompareAndSwapUint64(&e.entry(mark)[0], uint64(mark), 0)
 	}
+}
+
+// entry returns a call's sx_call in this rank's control page: mark, what, how and count.
+func (e *Engine) entry(mark Mark) *[4]uint64 {
+	calls := unsafe.Pointer(&(*C.sx_control)(e.controls[e.rank].Base).calls)
+	return (*[4]uint64)(unsafe.Add(calls, uintptr(mark%C.SX_CALLS)*unsafe.Sizeof(C.sx_call{})))
 }
 
 // Disagreement is the first collective that two ranks have called differently, as
