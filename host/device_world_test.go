@@ -2,11 +2,9 @@ package host_test
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -136,23 +134,17 @@ func (r *rank) floats(values []float32) (cuda.Ptr, error) {
 	if err != nil {
 		return 0, err
 	}
-	b := make([]byte, 0, 4*len(values))
-	for _, v := range values {
-		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
-	}
-	return p, r.driver.Write(r.ctx, p, b)
+	return p, r.driver.Write(r.ctx, p, bytesOf(values))
 }
 
 func (r *rank) read(p cuda.Ptr, n int) ([]float32, error) {
-	b := make([]byte, 4*n)
-	if err := r.driver.Read(r.ctx, b, p); err != nil {
-		return nil, err
-	}
 	values := make([]float32, n)
-	for i := range values {
-		values[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
-	}
-	return values, nil
+	return values, r.driver.Read(r.ctx, bytesOf(values), p)
+}
+
+// bytesOf returns the memory of values.
+func bytesOf(values []float32) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(values))), 4*len(values))
 }
 
 func (r *rank) free(ps ...cuda.Ptr) (err error) {
