@@ -33,16 +33,16 @@ func (c *Case) layoutOf(rank int) *layout {
 	switch c.Collective {
 	case plugin.AllReduce, plugin.Reduce:
 		l.send, l.recv = n, n
-		l.input = []block{{0, n, c.inputTable(rank, 0)}}
+		l.input = []block{{0, n, c.inputTable(rank, 0, n)}}
 		if c.Collective == plugin.AllReduce || isRoot {
-			l.output = []block{{0, n, c.reducedTable(0)}}
+			l.output = []block{{0, n, c.reducedTable(0, n)}}
 		}
 	case plugin.Broadcast:
 		l.send, l.recv = n, n
 		if isRoot {
-			l.input = []block{{0, n, c.inputTable(rank, 0)}}
+			l.input = []block{{0, n, c.inputTable(rank, 0, n)}}
 		}
-		l.output = []block{{0, n, c.inputTable(c.Root, 0)}}
+		l.output = []block{{0, n, c.inputTable(c.Root, 0, n)}}
 	case plugin.AllGather, plugin.AllGatherV, plugin.Gather, plugin.GatherV:
 		c.gatherLayout(l, rank, isRoot)
 	case plugin.ReduceScatter, plugin.ReduceScatterV:
@@ -50,9 +50,9 @@ func (c *Case) layoutOf(rank int) *layout {
 		_, l.send = c.placed(counts, 0xdd)
 		l.recv = counts[rank]
 		for b := range world {
-			l.input = append(l.input, block{displs[b], counts[b], c.inputTable(rank, b)})
+			l.input = append(l.input, block{displs[b], counts[b], c.inputTable(rank, b, counts[b])})
 		}
-		l.output = []block{{0, counts[rank], c.reducedTable(rank)}}
+		l.output = []block{{0, counts[rank], c.reducedTable(rank, counts[rank])}}
 		l.sendIsInner, l.inPlaceAt = false, displs[rank]
 		if c.Collective == plugin.ReduceScatterV {
 			l.sendCounts, l.sendDispls = counts, c.given(displs)
@@ -64,11 +64,11 @@ func (c *Case) layoutOf(rank int) *layout {
 		if isRoot {
 			_, l.send = c.placed(counts, 0xdd)
 			for b := range world {
-				l.input = append(l.input, block{displs[b], counts[b], c.inputTable(rank, b)})
+				l.input = append(l.input, block{displs[b], counts[b], c.inputTable(rank, b, counts[b])})
 			}
 		}
 		l.recv, l.count = counts[rank], counts[rank]
-		l.output = []block{{0, counts[rank], c.inputTable(c.Root, rank)}}
+		l.output = []block{{0, counts[rank], c.inputTable(c.Root, rank, counts[rank])}}
 		l.sendIsInner, l.inPlaceAt = false, displs[rank]
 		if c.Collective == plugin.ScatterV && isRoot {
 			l.sendCounts, l.sendDispls = counts, c.given(displs)
@@ -114,14 +114,14 @@ func (c *Case) gatherLayout(l *layout, rank int, isRoot bool) {
 	_, extent := c.placed(counts, 0xdd)
 	all := c.Collective == plugin.AllGather || c.Collective == plugin.AllGatherV
 	l.send, l.count = counts[rank], counts[rank]
-	l.input = []block{{0, counts[rank], c.inputTable(rank, 0)}}
+	l.input = []block{{0, counts[rank], c.inputTable(rank, 0, counts[rank])}}
 	l.inPlaceAt = displs[rank]
 	if !all && !isRoot {
 		return
 	}
 	l.recv = extent
 	for r := range c.World {
-		l.output = append(l.output, block{displs[r], counts[r], c.inputTable(r, 0)})
+		l.output = append(l.output, block{displs[r], counts[r], c.inputTable(r, 0, counts[r])})
 	}
 	if c.Collective.Varying() {
 		l.recvCounts, l.recvDispls = counts, c.given(displs)
@@ -140,8 +140,8 @@ func (c *Case) exchangeLayout(l *layout, rank int) {
 	recvDispls, recvEnd := c.placedRows(recvCounts, 0x4d)
 	l.send, l.recv = sendEnd, recvEnd
 	for peer := range c.World {
-		l.input = append(l.input, block{sendDispls[peer], sendCounts[peer], c.inputTable(rank, peer)})
-		l.output = append(l.output, block{recvDispls[peer], recvCounts[peer], c.inputTable(peer, rank)})
+		l.input = append(l.input, block{sendDispls[peer], sendCounts[peer], c.inputTable(rank, peer, sendCounts[peer])})
+		l.output = append(l.output, block{recvDispls[peer], recvCounts[peer], c.inputTable(peer, rank, recvCounts[peer])})
 	}
 	if c.Collective == plugin.AllToAllV {
 		l.count = 0

@@ -160,12 +160,12 @@ const (
 )
 
 // since says what there is more than before. Whatever is left behind in each life is there as many times; one or two
-// of it are chance.
+// of it are chance. A runtime takes threads that it has to spare first, so half as many more of them are enough.
 func (h held) since(before held, lives int) (more []string) {
 	if n := h.descriptors - before.descriptors; n >= lives {
 		more = append(more, fmt.Sprintf("%d open descriptors of %s", n, h.what))
 	}
-	if n := h.threads - before.threads; n >= lives {
+	if n := h.threads - before.threads; n > lives/2 {
 		more = append(more, fmt.Sprintf("%d threads of %s", n, h.what))
 	}
 	if n := h.memory - before.memory; n >= memoryOnce+memoryEach*int64(lives) {

@@ -20,7 +20,7 @@ type message struct {
 func (s *stage) tableOf(m message, turn uint64) []byte {
 	c := *s.c
 	c.Seed, c.Turn = hash(s.c.Seed, uint64(m.number)), turn
-	return c.inputTable(m.from, m.to)
+	return c.inputTable(m.from, m.to, m.count)
 }
 
 // point is a message's end at this rank.

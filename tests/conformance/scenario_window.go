@@ -121,7 +121,7 @@ func putSignalWait(ctx context.Context, s *stage) (err error) {
 		if err := s.rank.arena.reset(need(c.DType, n, 1)); err != nil {
 			return err
 		}
-		from, err := s.source(c, n, c.inputTable(s.me, next))
+		from, err := s.source(c, n, c.inputTable(s.me, next, n))
 		if err != nil {
 			return err
 		}
@@ -140,7 +140,7 @@ func putSignalWait(ctx context.Context, s *stage) (err error) {
 		if err := s.wait(w, previous); err != nil {
 			return err
 		}
-		if err := s.look(mine, c, block{0, n, c.inputTable(previous, s.me)}); err != nil {
+		if err := s.look(mine, c, block{0, n, c.inputTable(previous, s.me, n)}); err != nil {
 			return fmt.Errorf("round %d: %w", round, err)
 		}
 		// The part may be overwritten: tell the rank that writes to it.
@@ -170,7 +170,7 @@ func getWindow(ctx context.Context, s *stage) (err error) {
 	}
 	for round := range s.c.Repeat {
 		c := s.with(round, plugin.AllToAllV, n)
-		mine.put(block{0, n, c.inputTable(s.me, 0)})
+		mine.put(block{0, n, c.inputTable(s.me, 0, n)})
 		if err := mine.push(s.line()); err != nil {
 			return err
 		}
@@ -191,7 +191,7 @@ func getWindow(ctx context.Context, s *stage) (err error) {
 			if err := s.get(w, peer, guard, into.pointer(0), n*c.DType.Bytes()); err != nil {
 				return err
 			}
-			if err := s.look(into, c, block{0, n, c.inputTable(peer, 0)}); err != nil {
+			if err := s.look(into, c, block{0, n, c.inputTable(peer, 0, n)}); err != nil {
 				return fmt.Errorf("round %d, from rank %d: %w", round, peer, err)
 			}
 		}
@@ -199,7 +199,7 @@ func getWindow(ctx context.Context, s *stage) (err error) {
 			return err
 		}
 	}
-	return s.look(mine, s.c, block{0, n, s.with(s.c.Repeat-1, plugin.AllToAllV, n).inputTable(s.me, 0)})
+	return s.look(mine, s.c, block{0, n, s.with(s.c.Repeat-1, plugin.AllToAllV, n).inputTable(s.me, 0, n)})
 }
 
 func windowExchange(ctx context.Context, s *stage) (err error) {
@@ -239,7 +239,7 @@ func windowExchange(ctx context.Context, s *stage) (err error) {
 				return err
 			}
 			for peer := range world {
-				from, err := s.source(c, n, c.inputTable(s.me, peer))
+				from, err := s.source(c, n, c.inputTable(s.me, peer, n))
 				if err != nil {
 					return err
 				}
@@ -255,7 +255,7 @@ func windowExchange(ctx context.Context, s *stage) (err error) {
 				if err := s.wait(w, peer); err != nil {
 					return err
 				}
-				expected = append(expected, block{int64(peer) * n, n, c.inputTable(peer, s.me)})
+				expected = append(expected, block{int64(peer) * n, n, c.inputTable(peer, s.me, n)})
 			}
 			if err := s.look(parts[i], c, expected...); err != nil {
 				return fmt.Errorf("round %d, window %d: %w", round, i, err)

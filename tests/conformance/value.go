@@ -158,10 +158,10 @@ func (c *Case) specialInput(h uint64) uint64 {
 	if !isFloat(c.DType) {
 		return h & mask(c.DType) // sums wrap, also that which a mean divides
 	}
-	largest := map[plugin.DType]float64{plugin.Float32: math.MaxFloat32, plugin.Float64: math.MaxFloat64}[c.DType]
-	smallest := map[plugin.DType]float64{plugin.Float32: math.SmallestNonzeroFloat32,
-		plugin.Float64: math.SmallestNonzeroFloat64}[c.DType]
-	infinity := math.Inf(1)
+	largest, smallest, infinity := math.MaxFloat64, math.SmallestNonzeroFloat64, math.Inf(1)
+	if c.DType == plugin.Float32 {
+		largest, smallest = math.MaxFloat32, math.SmallestNonzeroFloat32
+	}
 	if f, small := formats[c.DType]; small {
 		largest, smallest = f.largest, math.Ldexp(1, 1-f.bias-f.mantissa)
 		if f.saturates {
@@ -208,26 +208,29 @@ func (c *Case) scalar(rank int) float64 {
 	return s
 }
 
-// inputTable returns one period of rank's block, as bytes.
-func (c *Case) inputTable(rank, block int) []byte {
-	size := c.DType.Bytes()
-	b := make([]byte, period*size)
-	for i := range int64(period) {
+// inputTable returns one period of rank's block, or what n elements need of it, as bytes.
+func (c *Case) inputTable(rank, block int, n int64) []byte {
+	size, n := c.DType.Bytes(), within(n)
+	b := make([]byte, n*size)
+	for i := range n {
 		storeBits(b[i*size:], size, c.input(rank, block, i))
 	}
 	return b
 }
 
-// reducedTable returns one period of the reduction of all ranks' block.
-func (c *Case) reducedTable(block int) []byte {
-	size := c.DType.Bytes()
-	b := make([]byte, period*size)
+// within returns how many elements of a period are looked at of a block of n, one at least.
+func within(n int64) int64 { return max(min(n, period), 1) }
+
+// reducedTable returns one period of the reduction of all ranks' block, or what n elements need of it.
+func (c *Case) reducedTable(block int, n int64) []byte {
+	size, n := c.DType.Bytes(), within(n)
+	b := make([]byte, n*size)
 	scalars := make([]float64, c.World)
 	for rank := range scalars {
 		scalars[rank] = c.scalar(rank)
 	}
 	sources := make([]uint64, c.World)
-	for i := range int64(period) {
+	for i := range n {
 		for rank := range sources {
 			sources[rank] = c.input(rank, block, i)
 		}
