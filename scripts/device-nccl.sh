@@ -102,7 +102,8 @@ for part in "${@:-build matrix lifecycle torch jax cupy}"; do
         for program in lifecycle groups; do
           step "$program-thread" 10 "$OUT/$program" thread "$gpus"
           step "$program-processes" 15 bash -c "processes $program"
-        done ;;
+        done
+        [ -n "$shared" ] || SHUNT_NCCL_FORWARD=all step groups-over-nccl 20 bash -c "processes groups" ;;
       torch)
         step torch-shunt 25 bash -c preloaded
         [ -z "$shared" ] || continue
