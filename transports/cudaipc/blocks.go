@@ -157,7 +157,7 @@ func (w writer) gatherBlocks(a algorithm) {
 	for _, c := range counts {
 		carried = w.Add(carried, w.Sub(w.Max(c, second), second))
 	}
-	// An eighth more and 8 MiB is what it costs that kernels begin and end.
+	// The beginnings and ends of kernels cost an eighth more and 8 MiB.
 	carried = w.Add(w.Add(carried, w.Div(carried, w.Const(8))), w.Const(8*mib))
 	apart := w.Mul(w.Le(w.Const(longGather), longest), w.Lt(carried, w.Mul(peers, longest)))
 	front := w.Select(apart, second, most)
