@@ -153,7 +153,7 @@ func (b Build) Compile(ctx context.Context, out string) (program string, kernels
 
 // linker returns the flags for a linker that takes a third of the time, where it is.
 func linker() []string {
-	if _, err := exec.LookPath("ld.gold"); err != nil {
+	if err := tool(context.Background(), "ld.gold", "--version").Run(); err != nil {
 		return nil
 	}
 	return []string{"-fuse-ld=gold"}
@@ -256,9 +256,15 @@ func compileAll(ctx context.Context, units []unit) (objects []string, err error)
 	return objects, errors.Join(failures...)
 }
 
+// tool leaves the search to env: were PATH read here, Go would keep no result of these tests, which take many minutes,
+// for a shell of another PATH.
+func tool(ctx context.Context, name string, arguments ...string) *exec.Cmd {
+	return exec.CommandContext(ctx, "/usr/bin/env", append([]string{name}, arguments...)...)
+}
+
 func compiler(ctx context.Context, arguments ...string) error {
 	var output bytes.Buffer
-	c := exec.CommandContext(ctx, "g++", arguments...)
+	c := tool(ctx, "g++", arguments...)
 	c.Stdout, c.Stderr = &output, &output
 	if err := c.Run(); err != nil {
 		return errors.Join(err, fmt.Errorf("g++ %s:\n%.4000s", strings.Join(arguments, " "), output.String()))
