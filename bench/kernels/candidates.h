@@ -102,7 +102,7 @@ static void add_on_device(std::vector<Candidate> &list, const Case &c) {
 static void add_v(std::vector<Candidate> &list, const Case &c) {
   if (variants && c.coll == kAllToAll) add_on_device(list, c);
   for (bool is_long : {false, true}) {
-    const bool chosen = is_long == (c.block >= (world == 2 ? 1 << 20 : 5 << 18));
+    const bool chosen = is_long == (c.block >= (world == 2 ? 7 << 18 : 5 << 18));
     if (chosen || (variants && (is_long ? c.block >= 1 << 20 : c.block <= 16 << 20))) add_v(list, c, is_long);
   }
 }

@@ -166,8 +166,13 @@ func isHot(d plugin.DType) bool {
 // anySuffix ends the twin's name, before the dtype.
 const anySuffix = "_any"
 
-// longMessage is kOffered of kernels/all_to_all_v.cu: from so many bytes on a pair needs the kernel that makes offers.
-const longMessage = 5 * mib / 4
+// longMessage is is_long of kernels/all_to_all_v.cu: from so many bytes on a pair needs the kernel that makes offers.
+func longMessage(world int) int64 {
+	if world == 2 {
+		return 7 * mib / 4
+	}
+	return 5 * mib / 4
+}
 
 // find returns the algorithm of that name for a collective in a world.
 func find(c plugin.Collective, name string, world int) (algorithm, bool) {

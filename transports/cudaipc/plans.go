@@ -462,7 +462,7 @@ func (w writer) exchange(a algorithm, m messages) {
 	}
 	args[argRoot] = plugin.Value(each, 4)
 	threads := w.Mul(w.CeilDiv(n, w.Const(most)), w.Const(32))
-	long, spread := w.Le(w.Const(longMessage), longest), w.Le(w.Const(spreadFrom), longest)
+	long, spread := w.Le(w.Const(longMessage(w.r.World)), longest), w.Le(w.Const(spreadFrom), longest)
 	all := w.Const(w.longExchange())
 	w.If(spread, func() { w.spread(a.image, a.kernel+"_long", all, w.Const(maxThreads), args) })
 	w.If(w.Lt(spread, long), func() { w.LaunchDependent(a.image, a.kernel+"_long", all, w.Const(maxThreads), args...) })

@@ -376,7 +376,7 @@ func TestPairsGetTheirCountsAndLongOnesTheLongKernel(t *testing.T) {
 	arrays[1] = 10 * mib // what this rank sends itself makes nothing long
 	k, _, _, _ = launchOf(t, plan(plugin.AllToAllV), nil, arrays)
 	require.Equal(t, "shunt_all_to_all_v", k.Name)
-	arrays[8] = longMessage - 1
+	arrays[8] = longMessage(3) - 1
 	k, _, _, _ = launchOf(t, plan(plugin.AllToAllV), nil, arrays)
 	require.Equal(t, "shunt_all_to_all_v", k.Name)
 	arrays[8]++
@@ -388,10 +388,10 @@ func TestPairsGetTheirCountsAndLongOnesTheLongKernel(t *testing.T) {
 	require.Equal(t, [3]int64{0, 0, 77}, [3]int64{value(values, "send_count", 0), value(values, "send_count", 1),
 		value(values, "send_count", 2)})
 	require.Zero(t, value(values, "recv_count", 2))
-	k, _, _, values = launchOf(t, plan(plugin.Recv), map[plugin.Slot]int64{plugin.SlotBytes: longMessage,
+	k, _, _, values = launchOf(t, plan(plugin.Recv), map[plugin.Slot]int64{plugin.SlotBytes: longMessage(3),
 		plugin.SlotRoot: 0}, nil)
 	require.Equal(t, "shunt_all_to_all_v_long", k.Name)
-	require.EqualValues(t, longMessage, value(values, "recv_count", 0))
+	require.EqualValues(t, longMessage(3), value(values, "recv_count", 0))
 }
 
 func TestShortPutsAreAKernelsAndLongOnesACopyEngines(t *testing.T) {

@@ -167,8 +167,14 @@ func (c *call) store(at uint64, b []byte) {
 	}
 }
 
-// offeredFrom is kOffered of kernels/all_to_all_v.cu.
-const offeredFrom = 5 << 18
+// isOffered is is_offered of kernels/all_to_all_v.cu.
+func (c *call) isOffered(peer int, bytes int64) bool {
+	long := int64(5 << 18)
+	if c.world == 2 {
+		long = 7 << 18
+	}
+	return bytes >= 5<<18 && max(c.counts[0][peer], c.counts[2][peer]) >= long
+}
 
 // allToAllV moves a message of its own between every ordered pair. In the long
 // form receivers of long messages offer the memory where they are to go.
@@ -220,7 +226,7 @@ func (c *call) offers() (direct [maxRanks]uint64, landing [maxRanks]bool) {
 		if p == c.rank {
 			continue
 		}
-		if c.counts[2][p] >= offeredFrom {
+		if c.isOffered(p, c.counts[2][p]) {
 			at := c.recv + uint64(c.counts[3][p])
 			reference := c.reference(at, c.counts[2][p])
 			if reference == 0 {
@@ -231,7 +237,7 @@ func (c *call) offers() (direct [maxRanks]uint64, landing [maxRanks]bool) {
 			storeBits(out[p], 8, reference)
 			storeBits(out[p][8:], 8, uint64(c.counts[2][p]))
 		}
-		if c.counts[0][p] >= offeredFrom {
+		if c.isOffered(p, c.counts[0][p]) {
 			in[p] = make([]byte, 16)
 		}
 	}

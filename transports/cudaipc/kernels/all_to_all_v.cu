@@ -121,8 +121,20 @@ __device__ __forceinline__ void serve_pair(const shunt_kernel_args &a, Fenced fe
 }
 
 // Bytes from which a receiver makes an offer. A message of 1 MiB takes less time through the
-// channel, but beside messages that were offered it is the last.
+// channel, but beside messages that were offered it is the last. Two ranks have only each
+// other's message beside it, and make none while both are shorter than kLongOfTwo.
 constexpr int64_t kOffered = (1 << 20) / 4 * 5;
+constexpr int64_t kLongOfTwo = (1 << 20) / 4 * 7;
+
+// Whether there are offers for the messages of a pair of which the longer has so many bytes.
+__device__ __forceinline__ bool is_long(int world, int64_t longer) {
+  return longer >= (world == 2 ? kLongOfTwo : kOffered);
+}
+
+// Whether there is one for a message of so many bytes to a rank, or from it.
+__device__ __forceinline__ bool is_offered(int world, const shunt_messages &m, int peer, int64_t bytes) {
+  return bytes >= kOffered && is_long(world, max(m.send_count[peer], m.recv_count[peer]));
+}
 
 // What was read from device memory.
 struct Reading {
@@ -158,7 +170,7 @@ __device__ __forceinline__ void read_messages(const shunt_kernel_args_on_device 
     const bool differ = p == a.rank && both && count != other;
     const unsigned wrong = __ballot_sync(~0u, !possible || differ);
     const unsigned peers = (wrong | wrong >> 8 | wrong >> 16 | wrong >> 24) & 0xFF;
-    const bool is_long = __any_sync(~0u, used && p != a.rank && count * v.element >= kOffered);
+    const bool any_long = __any_sync(~0u, used && p != a.rank && is_long(a.world, count * v.element));
     if (wrong == 0)
       (&r.messages.send_count[0])[lane] = array % 2 == 0 ? count * v.element : count == 0 ? 0 : displ * v.element;
     else if (lane == __ffs(wrong & (0x01010101u << (__ffs(peers) - 1))) - 1)
@@ -167,7 +179,7 @@ __device__ __forceinline__ void read_messages(const shunt_kernel_args_on_device 
             own_place[0] = count, own_place[1] = displ, own_place[2] = possible ? 2 : side;
             their_place[0] = possible ? other : room;
           });
-    if (lane == 0) r.kind = wrong != 0 ? Reading::kImpossible : is_long ? Reading::kLong : Reading::kShort;
+    if (lane == 0) r.kind = wrong != 0 ? Reading::kImpossible : any_long ? Reading::kLong : Reading::kShort;
   }
   __syncthreads();
 }
@@ -204,7 +216,7 @@ template <class Between>
   if (threadIdx.x == 0) {
     int64_t low = INT64_MAX, high = 0;
     for (int s = 0; s < a.world; s++)
-      if (s != a.rank && m.recv_count[s] >= kOffered) {
+      if (s != a.rank && is_offered(a.world, m, s, m.recv_count[s])) {
         low = min(low, m.recv_displ[s]);
         high = max(high, m.recv_displ[s] + m.recv_count[s]);
       }
@@ -224,7 +236,7 @@ template <class Between>
   if (peer) {
     o.to[p] = 0;
     o.landing[p] = false;
-    if (m.recv_count[p] >= kOffered) {
+    if (is_offered(a.world, m, p, m.recv_count[p])) {
       const u64 reference = o.reference == 0 ? 0 : o.reference + (m.recv_displ[p] - o.low);
       // Release: what this stream did with recv before comes before the peer's
       // stores to it.
@@ -239,7 +251,7 @@ template <class Between>
   bool met = true;
   if (p == a.rank) o.to[p] = a.recv + m.recv_displ[p];
   if (peer) {
-    if (m.send_count[p] >= kOffered) {
+    if (is_offered(a.world, m, p, m.send_count[p])) {
       const u32 flag = ll_flag(taking);
       *taken = taking;
       void *pending = reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_PENDING + a.rank * 8);
@@ -265,7 +277,8 @@ template <class Between>
         // Release: that those before it have landed comes before.
         if (says && !said) store_release(pending, outgoing);
         said = says;
-        return false;
+        // Or makes no offer as the message from there is a shorter one than was expected.
+        return says && m.recv_count[p] > 0 && contradicted(a, p, m.recv_count[p]);
       }));
       met = offered || later;
       // Before the count of what has landed, which this thread stores.
@@ -313,9 +326,11 @@ __device__ __forceinline__ Ahead send_ahead(const shunt_kernel_args &a, const sh
   Ahead ahead{};
   if (block_index() >= a.world * channel_blocks(a.world)) return ahead;
   const Service s(a, block_index(), channel_blocks(a.world));
-  if (s.peer == a.rank || m.send_count[s.peer] == 0 || m.send_count[s.peer] >= kOffered) return ahead;
+  if (s.peer == a.rank) return ahead;
+  const int64_t count = m.send_count[s.peer];
+  if (count == 0 || is_offered(a.world, m, s.peer, count)) return ahead;
   const Lane l(a);
-  const Flow out(a.send, m.send_displ[s.peer], m.send_count[s.peer], s.warps);
+  const Flow out(a.send, m.send_displ[s.peer], count, s.warps);
 #pragma unroll 1
   for (int i = 0; i < 2; i++) {
     const int lane = s.lane + i * s.warps, n = int(out.share(lane));

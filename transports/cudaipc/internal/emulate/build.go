@@ -29,6 +29,7 @@ var constants = map[string]int{
 	"SHUNT_CHUNK_BYTES":    2048,
 	"SHUNT_CHANNEL_BLOCKS": 2,
 	"kOffered":             4096,
+	"kLongOfTwo":           6144,
 	"kFewBlocks":           1,
 	"kTurnVectors":         2,
 }
@@ -218,7 +219,9 @@ func (b Build) flags(out string) []string {
 	return []string{
 		"-std=c++17", "-g0", "-fno-strict-aliasing", "-ffp-contract=off", "-Wall",
 		"-I", out, "-I", filepath.Join(b.Machine, "include"), "-I", b.Machine,
-		fmt.Sprintf("-DEMULATED_LONG=%d", all["kOffered"]), fmt.Sprintf("-DEMULATED_WATCH=%d", all["kWatch"]),
+		fmt.Sprintf("-DEMULATED_LONG=%d", all["kOffered"]),
+		fmt.Sprintf("-DEMULATED_LONG_OF_TWO=%d", all["kLongOfTwo"]),
+		fmt.Sprintf("-DEMULATED_WATCH=%d", all["kWatch"]),
 	}
 }
 

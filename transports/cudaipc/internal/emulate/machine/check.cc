@@ -38,6 +38,9 @@ static void differ(Call &c, std::mt19937 &random) {
 
 static int clamp(int64_t v, int64_t low, int64_t high) { return int(std::min(std::max(v, low), high)); }
 
+// Bytes from which a message needs the kernel that makes offers, as is_long has it.
+static int64_t long_from() { return world == 2 ? EMULATED_LONG_OF_TWO : EMULATED_LONG; }
+
 // The kernel of all_to_all_v, and its grid, for messages of at most so many bytes.
 static void size_pairs(Call &c, int64_t bytes, bool any) {
   any = any || on_device(c);
@@ -61,7 +64,7 @@ static emulate::Launch suited(Call &c, int r, std::mt19937 &random) {
   Call call = c;
   if (c.kernel.coll == kAllToAllV) {
     call.kernel = classify(random() % 3 == 0 ? "shunt_all_to_all_v_on_device" : "shunt_all_to_all_v");
-    size_pairs(call, bytes, bytes >= EMULATED_LONG || random() % 4 == 0);
+    size_pairs(call, bytes, bytes >= long_from() || random() % 4 == 0);
   }
   c.parts[r].args.base.root = call.root;
   emulate::Launch l = launch(c, r, call.kernel.name, call.kernel.entry);
@@ -347,8 +350,8 @@ int main(int argc, char **argv) {
         c.threads = SHUNT_MAX_THREADS;
         break;
       case kPairs:
-        if (!has(c.kernel.name, "_long") && !on_device(c) && bytes >= EMULATED_LONG)
-          c.count = EMULATED_LONG / values::kBytes[c.type] - 1;
+        if (!has(c.kernel.name, "_long") && !on_device(c) && bytes >= long_from())
+          c.count = long_from() / values::kBytes[c.type] - 1;
         size_pairs(c, c.count * values::kBytes[c.type], has(c.kernel.name, "_long"));
         break;
       case kOneWarp: c.blocks = 1, c.threads = 32; break;
