@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -409,6 +410,19 @@ func TestShortPutsAreAKernelsAndLongOnesACopyEngines(t *testing.T) {
 	}
 	for _, bytes := range []int64{0, shortPut + 1, 1 << 40} {
 		require.Empty(t, launchesOf(t, p, map[plugin.Slot]int64{plugin.SlotBytes: bytes}, nil), "%d bytes", bytes)
+	}
+}
+
+// Host and kernels have to agree from where on there are offers.
+func TestLongMessagesAreThoseOfTheKernels(t *testing.T) {
+	source, err := os.ReadFile(filepath.Join("kernels", "all_to_all_v.cu"))
+	require.NoError(t, err)
+	for world, name := range map[int]string{2: "kLongOfTwo", 3: "kOffered", 8: "kOffered"} {
+		m := regexp.MustCompile(name + ` = \(1 << 20\) / 4 \* (\d+);`).FindSubmatch(source)
+		require.Len(t, m, 2, "%s", name)
+		quarters, err := strconv.ParseInt(string(m[1]), 10, 64)
+		require.NoError(t, err)
+		require.Equal(t, quarters*mib/4, longMessage(world), "%s, for %d ranks", name, world)
 	}
 }
 
