@@ -296,6 +296,59 @@ func testDissent(t *testing.T, transport string, all, other callOf, known int) {
 	}
 }
 
+// A semaphore that has long not been raised still bears the mark of the call that raised it last: not of one of this
+// call's number, and of no call that is remembered, however many calls have come between.
+func TestCallsOfLongAgoAreNotTakenForTheLatest(t *testing.T) {
+	for _, transport := range []string{"shm", "bare"} {
+		for _, between := range []plugin.Collective{plugin.Barrier, plugin.Broadcast} {
+			for _, count := range fewer[int64](50_000, 2048) {
+				t.Run(fmt.Sprintf("%s/%s/%d", transport, between, count), func(t *testing.T) {
+					t.Parallel()
+					testCallsOfLongAgo(t, transport, between, count)
+				})
+			}
+		}
+	}
+}
+
+func testCallsOfLongAgo(t *testing.T, transport string, between plugin.Collective, count int64) {
+	fences := [dissenters]*fence{}
+	for rank := range fences {
+		fences[rank] = newFence(t)
+	}
+	require.NoError(t, errors.Join(worldErrors(t, dissenters, func(_ int, o *host.Options) {
+		o.Timeout, o.Transports = time.Minute, []string{"builtin:" + transport}
+	}, func(c *host.Communicator) error {
+		f := fences[c.Rank()]
+		small := callOf{collective: between, dtype: plugin.Float32, count: 2}.operation(c.Rank(), f)
+		calls := 0
+		do := func(op *host.Operation) error {
+			calls++
+			return c.Do(op)
+		}
+		for _, apart := range []int{1 << 16, 1<<16 + 40} { // in 16 bits the same number, and one that is remembered
+			for again := range 2 {
+				last := calls + apart
+				for _, collective := range plugin.Collectives() {
+					if collective.PointToPoint() {
+						continue
+					}
+					w := callOf{collective: collective, dtype: plugin.Float32, count: count}
+					if err := do(w.operation(c.Rank(), f)); err != nil {
+						return fmt.Errorf("%s, call #%d, %d apart: %w", collective, calls, apart, err)
+					}
+				}
+				for again == 0 && calls < last {
+					if err := do(small); err != nil {
+						return err
+					}
+				}
+			}
+		}
+		return nil
+	})...))
+}
+
 // Two ranks that both take themselves for the root only write. The next call in which
 // they wait for each other tells them, a barrier as well as any.
 func TestTwoRootsAreToldByTheNextCall(t *testing.T) {

@@ -14,6 +14,7 @@
 #define SX_CONTROL_BYTES 4096
 #define SX_MESSAGES 64 /* messages of a pair and direction that a rank keeps note of */
 #define SX_CALLS 64    /* collectives that a rank keeps note of */
+#define SX_NUMBER_BITS 40 /* of a mark: those of the collective's number */
 #define SX_CHUNK 16     /* table entries in a chunk: those of one endpoint */
 #define SX_CHUNKS 4096  /* chunks in a table */
 

@@ -2,15 +2,18 @@
  * mark.c: ranks that call different collectives find out in the words that they
  * wait for anyway.
  *
- * Every collective has a mark: its number in the low 16 bits, and above them a
+ * Every collective has a mark: its number in the low 40 bits, and above them a
  * hash of this call and all before it (host/internal/diagnosis/calls.go). Once two
- * ranks have called something different their marks differ for good. A rank leaves its
+ * ranks have called something different their marks differ for good: what 24 bits
+ * of a hash do not show of one call, they show of the next. A rank leaves its
  * mark in the word behind each semaphore that it raises, in the same line; a rank that
  * has waited for the semaphore compares it with its own before it touches anything that
  * the semaphore admits it to. That is a store and a load per signal and wait.
  *
  * The mark need not be of the same call: a credit may be old, and a peer may
- * already be further on. So each rank also keeps its latest calls in its control
+ * already be further on: a semaphore that no call has used for a million others has
+ * the mark of then, so a number must not come back in the life of a communicator
+ * (2^40 calls of 0.2 us take 60 hours). So each rank also keeps its latest calls in its control
  * page, where lines move only when a peer looks.
  */
 #include "engine.h"
@@ -27,11 +30,17 @@ void sx_call_publish(sx_control *own, const uint64_t *record) {
   atomic_store_explicit(&c->mark, record[5], memory_order_release);
 }
 
+/* Returns by how much the number of a mark is larger than that of another. */
+static int64_t ahead_of(uint64_t mark, uint64_t other) {
+  const int hash = 64 - SX_NUMBER_BITS;
+  return (int64_t)((mark - other) << hash) >> hash;
+}
+
 /* Returns the mark that a page has for the call with the number of a mark, or 0. */
 static uint64_t noted(const sx_control *page, uint64_t mark) {
   /* relaxed: nothing is concluded from it but that it differs */
   uint64_t of = atomic_load_explicit(&page->calls[mark % SX_CALLS].mark, memory_order_relaxed);
-  return (uint16_t)of == (uint16_t)mark ? of : 0;
+  return ahead_of(of, mark) == 0 ? of : 0;
 }
 
 static const sx_control *page_of(const sx_engine *e, int64_t rank) {
@@ -40,7 +49,7 @@ static const sx_control *page_of(const sx_engine *e, int64_t rank) {
 
 int sx_contradicts(const sx_engine *e, int64_t rank, uint64_t theirs) {
   if (!theirs) return 0; /* no rank has raised this semaphore yet */
-  int16_t ahead = (int16_t)((uint16_t)theirs - (uint16_t)e->mark);
+  int64_t ahead = ahead_of(theirs, e->mark);
   if (ahead == 0) return theirs != e->mark;
   if (ahead > 0) return sx_page_contradicts(e, rank);
   uint64_t mine = noted(e->own, theirs);

@@ -11,13 +11,21 @@ import (
 )
 
 // Mark stands for a collective and all that came before it in a communicator: its
-// number in the low 16 bits, a hash above them. Ranks whose marks of one number
+// number in the low 40 bits, a hash above them. Ranks whose marks of one number
 // differ have called different collectives. mark.c says where marks travel.
 type Mark uint64
 
 // MarkOf returns the mark of collective number seq, whose hash includes the hashes of
 // those before.
-func MarkOf(seq, hash uint64) Mark { return Mark(hash<<16 | seq&0xFFFF) }
+func MarkOf(seq, hash uint64) Mark {
+	return Mark(hash<<C.SX_NUMBER_BITS | seq&(1<<C.SX_NUMBER_BITS-1))
+}
+
+// ahead returns by how much the number of a mark is larger than that of another.
+func ahead(mark, of Mark) int64 {
+	const hash = 64 - C.SX_NUMBER_BITS
+	return int64(mark-of) << hash >> hash
+}
 
 // Marked has a program put marks behind its semaphores, where its plan has left room
 // for them (plugin.FeatureMarks).
@@ -77,7 +85,7 @@ func (e *Engine) Disagreement(peer int, latest uint64) (d Disagreement, found bo
 	for i := range uintptr(C.SX_CALLS) {
 		a, mine, ok := callAt(own, i, latest)
 		b, other, okay := callAt(theirs, i, latest)
-		if !ok || !okay || a == b || uint16(a) != uint16(b) {
+		if !ok || !okay || a == b || ahead(a, b) != 0 {
 			continue
 		}
 		// The first that differs in words too is the cause of those behind it.
@@ -99,7 +107,7 @@ func callAt(page *C.sx_control, i uintptr, latest uint64) (Mark, Record, bool) {
 	if mark == 0 || mark != load(unsafe.Pointer(&c.mark)) {
 		return 0, Record{}, false
 	}
-	seq := latest + uint64(int64(int16(uint16(mark)-uint16(latest))))
+	seq := latest + uint64(ahead(Mark(mark), Mark(latest)))
 	return Mark(mark), recordFrom(seq, what, how, count), true
 }
 
@@ -111,5 +119,5 @@ func (e *Engine) Contradicts(peer int, mark Mark) bool {
 	}
 	calls := unsafe.Pointer(&(*C.sx_control)(e.controls[peer].Base).calls)
 	theirs := Mark(atomic.LoadUint64((*uint64)(unsafe.Add(calls, uintptr(mark%C.SX_CALLS)*unsafe.Sizeof(C.sx_call{})))))
-	return theirs != mark && uint16(theirs) == uint16(mark) && theirs != 0
+	return theirs != mark && ahead(theirs, mark) == 0 && theirs != 0
 }
