@@ -10,11 +10,11 @@
  * has waited for the semaphore compares it with its own before it touches anything that
  * the semaphore admits it to. That is a store and a load per signal and wait.
  *
- * The mark need not be of the same call: a credit may be old, and a peer may
- * already be further on: a semaphore that no call has used for a million others has
- * the mark of then, so a number must not come back in the life of a communicator
- * (2^40 calls of 0.2 us take 60 hours). So each rank also keeps its latest calls in its control
- * page, where lines move only when a peer looks.
+ * The mark need not be of the same call. A peer may already be further on, and a
+ * semaphore that no call has used for a million others still has the mark of then:
+ * so numbers have as many bits as fill in days of calls (2^40 of 0.2 us take 60
+ * hours). A number that differs proves nothing, so each rank also keeps its latest
+ * calls in its control page, where lines move only when a peer looks.
  */
 #include "engine.h"
 
