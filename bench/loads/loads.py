@@ -1,15 +1,16 @@
 """Collectives beside computation: what they add to a training step, against NCCL.
 
-    shunt run -n 2 python bench/loads/loads.py [--loads ddp,fsdp,experts,alone] [--sizes 8M,32M,128M] [--max-sms 8,24]
+    shunt run -n 2 python bench/loads/loads.py [--loads ddp,fsdp,moe,experts,alone] [--sizes 1M,8M,32M] [--max-sms 8,24]
 
 ddp      a backward pass of 12 layers, two products of 6144 x 6144 matrices (bf16) each, and an all_reduce of one
          bucket a layer on a side stream of high priority
 fsdp     the same with an all_gather of the next layer's parameters ahead of a layer, and a reduce_scatter of its
          gradients behind it
+moe      the same with an all_to_all behind a layer, as experts of another layer are sent theirs
 experts  eager all_to_all_v, each call with splits of its own, drawn from a Zipf distribution; a token is 14 KiB
 alone    the collectives of ddp and fsdp by themselves
 
-ddp and fsdp print milliseconds that a step takes longer than without communication, experts and alone microseconds
+ddp, fsdp and moe print milliseconds that a step takes longer than without communication, experts and alone microseconds
 of a call. All contenders take turns in one run, in the same processes and on the same memory; a time is the median
 over rounds of the slowest rank, and every result is checked before and after. Contenders: NCCL through
 torch.distributed, Shunt as it is, Shunt with its buffers registered as symmetric, and Shunt with each budget of
@@ -32,7 +33,7 @@ import torch.distributed as dist
 import shunt
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-from steps import BF16, WIDTH, Alone, Ddp, Experts, Fsdp, Nccl, Shunt
+from steps import BF16, WIDTH, Alone, Ddp, Experts, Fsdp, Moe, Nccl, Shunt
 from torch_ranks import join, median
 
 
@@ -170,8 +171,8 @@ def budgeted(comm, device, max_sms):
 
 def arguments():
     parser = argparse.ArgumentParser(description="collectives beside computation: Shunt and NCCL")
-    parser.add_argument("--loads", default="ddp,fsdp,experts,alone")
-    parser.add_argument("--sizes", default="8M,32M,128M", help="buckets of ddp and fsdp, and messages of alone")
+    parser.add_argument("--loads", default="ddp,fsdp,moe,experts,alone")
+    parser.add_argument("--sizes", default="1M,8M,32M,128M", help="buckets of ddp, fsdp and moe, and messages of alone")
     parser.add_argument("--tokens", default="64,512,4096", help="that a rank sends in experts")
     parser.add_argument("--max-sms", default="", help="budgets of Shunt that are measured, too")
     parser.add_argument("--trace", help="instead of measuring, write when kernels ran into this folder")
@@ -184,11 +185,11 @@ def arguments():
 def rows_of(bench, options):
     """(name, unit, load, whether its calls are queued first, whether without communication it takes time)."""
     sizes = [size_of(s) for s in options.sizes.split(",")]
+    steps = {"ddp": Ddp, "fsdp": Fsdp, "moe": Moe}
     for name in options.loads.split(","):
-        if name in ("ddp", "fsdp"):
+        if name in steps:
             for size in sizes:
-                yield (f"{name} {name_of(size)}", "ms", lambda s=size, n=name: (Ddp if n == "ddp" else Fsdp)(bench, s),
-                       True, True)
+                yield f"{name} {name_of(size)}", "ms", lambda s=size, n=name: steps[n](bench, s), True, True
         elif name == "experts":
             for tokens in map(int, options.tokens.split(",")):
                 yield f"experts {tokens}", "us", lambda t=tokens: Experts(bench, t), False, False
@@ -199,7 +200,7 @@ def rows_of(bench, options):
                     yield (f"{collective} {name_of(size)}", "us", lambda s=size, c=collective: Alone(bench, s, c),
                            True, False)
         else:
-            sys.exit(f"loads: unknown load {name!r}; known are ddp, fsdp, experts, alone")
+            sys.exit(f"loads: unknown load {name!r}; known are ddp, fsdp, moe, experts, alone")
 
 
 def main():

@@ -39,6 +39,9 @@ class Shunt:
     def reduce_scatter(self, shard, whole, stream):
         self.comm.reduce_scatter(whole, shard, stream=stream)
 
+    def all_to_all(self, recv, send, stream):
+        self.comm.all_to_all(send, recv, stream=stream)
+
     def all_to_all_v(self, recv, recv_tokens, send, send_tokens, stream):
         self.comm.all_to_all_v(send, [n * TOKEN for n in send_tokens], recv, [n * TOKEN for n in recv_tokens],
                                stream=stream)
@@ -69,6 +72,10 @@ class Nccl:
     def reduce_scatter(self, shard, whole, stream):
         with torch.cuda.stream(stream):
             dist.reduce_scatter_tensor(shard, whole)
+
+    def all_to_all(self, recv, send, stream):
+        with torch.cuda.stream(stream):
+            dist.all_to_all_single(recv, send)
 
     def all_to_all_v(self, recv, recv_tokens, send, send_tokens, stream):
         with torch.cuda.stream(stream):
@@ -119,6 +126,34 @@ class Ddp(Pass):
     def wrong(self):
         want = self.pattern * (self.world * (self.world + 1) / 2)
         return sum(int(torch.count_nonzero(b != want).item()) for b in self.buckets)
+
+
+class Moe(Pass):
+    def __init__(self, bench, size):
+        super().__init__(bench, size)
+        self.rows = [self.empty(self.count) for _ in range(LAYERS)]
+        self.dispatched = [self.empty(self.count) for _ in range(LAYERS)]
+        self.received = self.dispatched
+
+    def step(self, contender):
+        for layer in range(LAYERS):
+            self.compute(layer)
+            if contender:
+                self.side.wait_event(self.done[layer])
+                contender.all_to_all(self.dispatched[layer], self.rows[layer], self.side)
+        if contender:
+            self.main.wait_stream(self.side)
+
+    def fill(self):
+        for rows in self.rows:
+            torch.add(self.pattern, float(self.rank * 7), out=rows)
+        for rows in self.dispatched:
+            rows.fill_(float("nan"))
+
+    def wrong(self):
+        block = self.pattern.view(self.world, -1)[self.rank]
+        want = torch.cat([block + rank * 7 for rank in range(self.world)])
+        return sum(int(torch.count_nonzero(rows != want).item()) for rows in self.dispatched)
 
 
 class Fsdp(Pass):

@@ -16,19 +16,24 @@ const (
 	besideFrom   = 32 * mib
 )
 
-// hasGate reports whether a gate before an algorithm's kernel pays beside computation; see kernels/barrier.cu. The
-// kernel of an all_reduce would then wait for another end of a product.
-func (a algorithm) hasGate() bool {
-	return (a.collective == plugin.AllGather || a.collective == plugin.ReduceScatter) &&
-		(a.name == "direct" || a.name == "staged")
-}
+// gateFrom is the number of bytes from which on a kernel in LL128 has a gate. Shorter ones hold few multiprocessors, and
+// would take twice as long alone.
+const gateFrom = 128 * kib
 
-// gate returns which gate that is.
-func (a algorithm) gate() int64 {
-	if a.collective == plugin.ReduceScatter && a.name == "staged" {
-		return gateStaged
+// gate returns the kernel that makes ranks meet before an algorithm's own, where that pays beside computation, and the
+// bytes from which on it does; see kernels/barrier.cu. The kernel of an all_reduce would then wait for another end of
+// a product.
+func (a algorithm) gate() (kernel string, from int64) {
+	if a.collective != plugin.AllGather && a.collective != plugin.ReduceScatter {
+		return "", 0
 	}
-	return gateDirect
+	switch a.name {
+	case "direct", "staged":
+		return "shunt_gate_" + a.name, 1 // peers do not see an empty call
+	case "ll128":
+		return "shunt_gate_" + a.name, gateFrom
+	}
+	return "", 0
 }
 
 // urgent is 1 where the stream has a high priority: what the call is to overtake runs beside it.
@@ -37,22 +42,20 @@ func (w writer) urgent() plugin.Reg { return w.Lt(w.Const(0), w.Slot(plugin.Slot
 // runAs launches an algorithm's kernel, and a gate before it where ranks are to wait for each other with one block:
 // beside computation, as a stream of high priority or a budget says, they come at unlike times.
 func (w writer) runAs(a algorithm, bytes plugin.Reg, args []plugin.KernelArg) {
-	if !a.hasGate() || w.met {
+	kernel, from := a.gate()
+	if kernel == "" || w.met {
 		w.runAlone(a, bytes, args)
 		return
 	}
-	none := w.Const(0)
-	gate := w.Lt(none, bytes) // peers do not see an empty call
+	gate := w.Le(w.Const(from), bytes)
 	if !w.budget {
 		gate = w.Mul(gate, w.urgent())
 	}
 	w.If(gate, func() {
-		before := slices.Clone(args[:commonArgs])
-		before[argRoot] = plugin.Value(w.Const(a.gate()), 4)
-		w.Launch("barrier", "shunt_gate", w.Const(1), w.Const(32), before...)
+		w.Launch("barrier", kernel, w.Const(1), w.Const(32), args[:commonArgs]...)
 		w.behind().runAlone(a, bytes, args)
 	})
-	w.If(w.Eq(gate, none), func() { w.runAlone(a, bytes, args) })
+	w.If(w.Eq(gate, w.Const(0)), func() { w.runAlone(a, bytes, args) })
 }
 
 // behind returns a writer of kernels that begin when the one before them has ended.

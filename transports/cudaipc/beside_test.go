@@ -2,6 +2,8 @@ package cudaipc
 
 import (
 	stdcontext "context"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,19 +20,22 @@ func TestGates(t *testing.T) {
 		world, budget int
 		bytes         int64
 		priority      int64
-		gate          int64 // or -1
+		gate          string // before the kernel, if there is one
 	}{
-		{plugin.AllGather, "direct", 4, 0, 2 * mib, 5, gateDirect}, {plugin.AllGather, "direct", 4, 0, 64 * mib, 1, gateDirect},
-		{plugin.AllGather, "direct", 2, 0, 2 * mib, 1, gateDirect}, {plugin.AllGather, "direct", 8, 1, 8 * mib, 0, gateDirect},
-		{plugin.ReduceScatter, "staged", 4, 0, 2 * mib, 1, gateStaged},
-		{plugin.ReduceScatter, "staged", 3, 64, 20 * mib, 0, gateStaged},
-		{plugin.ReduceScatter, "direct", 4, 0, 16 * mib, 1, gateDirect},
-		{plugin.ReduceScatter, "direct", 2, 24, 8 * mib, 0, gateDirect},
-		{plugin.ReduceScatter, "staged", 2, 0, 80 * mib, 2, gateStaged},
-		{plugin.AllGather, "direct", 4, 0, 2 * mib, 0, -1}, {plugin.ReduceScatter, "staged", 4, 0, 2 * mib, 0, -1},
-		{plugin.AllGather, "ll128", 4, 24, 2 * mib, 1, -1}, {plugin.AllReduce, "staged", 4, 24, 2 * mib, 1, -1},
-		{plugin.AllReduce, "direct", 2, 0, 8 * mib, 1, -1}, {plugin.AllToAll, "direct", 4, 0, 8 * mib, 1, -1},
-		{plugin.ReduceScatter, "staged", 4, 0, 0, 1, -1}, {plugin.ReduceScatter, "staged", 4, 24, 0, 1, -1},
+		{plugin.AllGather, "direct", 4, 0, 2 * mib, 5, "direct"}, {plugin.AllGather, "direct", 4, 0, 64 * mib, 1, "direct"},
+		{plugin.AllGather, "direct", 2, 0, 2 * mib, 1, "direct"}, {plugin.AllGather, "direct", 8, 1, 8 * mib, 0, "direct"},
+		{plugin.ReduceScatter, "staged", 4, 0, 2 * mib, 1, "staged"},
+		{plugin.ReduceScatter, "staged", 3, 64, 20 * mib, 0, "staged"},
+		{plugin.ReduceScatter, "direct", 4, 0, 16 * mib, 1, "direct"},
+		{plugin.ReduceScatter, "direct", 2, 24, 8 * mib, 0, "direct"},
+		{plugin.ReduceScatter, "staged", 2, 0, 80 * mib, 2, "staged"},
+		{plugin.AllGather, "direct", 4, 0, 2 * mib, 0, ""}, {plugin.ReduceScatter, "staged", 4, 0, 2 * mib, 0, ""},
+		{plugin.AllGather, "ll128", 4, 24, 2 * mib, 1, "ll128"},
+		{plugin.AllGather, "ll128", 2, 0, 2 * mib, 1, "ll128"}, {plugin.ReduceScatter, "ll128", 4, 0, gateFrom, 1, "ll128"},
+		{plugin.AllGather, "ll128", 2, 0, 2 * mib, 0, ""}, {plugin.ReduceScatter, "ll128", 4, 0, gateFrom - 4, 1, ""},
+		{plugin.AllToAll, "ll128", 2, 0, 2 * mib, 1, ""}, {plugin.AllReduce, "staged", 4, 24, 2 * mib, 1, ""},
+		{plugin.AllReduce, "direct", 2, 0, 8 * mib, 1, ""}, {plugin.AllToAll, "direct", 4, 0, 8 * mib, 1, ""},
+		{plugin.ReduceScatter, "staged", 4, 0, 0, 1, ""}, {plugin.ReduceScatter, "staged", 4, 24, 0, 1, ""},
 	} {
 		for _, address := range []int64{1 << 40, 1<<40 + 4} {
 			e := &endpoint{world: test.world, maxSMs: test.budget}
@@ -38,15 +43,36 @@ func TestGates(t *testing.T) {
 			require.NoError(t, err)
 			slots := map[plugin.Slot]int64{plugin.SlotBytes: test.bytes, plugin.SlotPriority: test.priority}
 			launches := launchesAt(t, p, address, slots, nil)
-			if test.gate < 0 {
+			if test.gate == "" {
 				require.Len(t, launches, 1, "%+v", test)
 				continue
 			}
 			require.Len(t, launches, 2, "%+v", test)
-			require.Equal(t, "shunt_gate", launches[0].Name)
-			gate := launches[0]
-			require.Equal(t, []int64{1, 32, test.gate}, []int64{gate.grid, gate.block, gate.values[argRoot]})
+			require.Equal(t, "shunt_gate_"+test.gate, launches[0].Name)
+			require.Equal(t, []int64{1, 32}, []int64{launches[0].grid, launches[0].block})
 			require.False(t, launches[1].dependent, "it would begin beside the gate")
+		}
+	}
+}
+
+// Whichever algorithm costs choose for an all_gather or a reduce_scatter, there is a gate.
+func TestEveryLongGatherAndScatterHasAGate(t *testing.T) {
+	for _, c := range []plugin.Collective{plugin.AllGather, plugin.ReduceScatter} {
+		for _, world := range []int{2, 3, 4, 8} {
+			r := request(c, world, 0)
+			e := &endpoint{world: world}
+			for _, a := range (Transport{}).Supports(r).Algorithms {
+				p, err := e.Prepare(stdcontext.Background(), r, a.Name)
+				require.NoError(t, err)
+				for bytes := int64(gateFrom); bytes <= 1<<30; bytes += bytes / 32 * 16 {
+					if bytes < a.MinBytes || (a.MaxBytes > 0 && bytes > a.MaxBytes) {
+						continue
+					}
+					slots := map[plugin.Slot]int64{plugin.SlotBytes: bytes, plugin.SlotPriority: 1}
+					l := launchesAt(t, p, 1<<40, slots, nil)
+					require.Contains(t, l[0].Name, "shunt_gate_", "%s of %d bytes among %d by %s", c, bytes, world, a.Name)
+				}
+			}
 		}
 	}
 }
@@ -91,7 +117,7 @@ func TestNoGateAmongRanksThatHaveMet(t *testing.T) {
 		p, err := e.Prepare(stdcontext.Background(), symmetricRequest(plugin.AllReduce, 4, 0), "ce")
 		require.NoError(t, err)
 		for _, grids := range launched(t, p, map[plugin.Slot]int64{plugin.SlotBytes: 64 * mib, plugin.SlotPriority: 1}) {
-			require.NotContains(t, grids, "shunt_gate")
+			require.False(t, slices.ContainsFunc(grids, func(k string) bool { return strings.HasPrefix(k, "shunt_gate") }))
 		}
 	}
 }

@@ -27,9 +27,6 @@ const (
 
 	channelBlocks = C.SHUNT_CHANNEL_BLOCKS
 
-	gateDirect = C.SHUNT_GATE_DIRECT
-	gateStaged = C.SHUNT_GATE_STAGED
-
 	directoryOffset = C.SHUNT_OFF_EXPORTS
 
 	fencedShift = 8 * (C.offsetof_fenced - C.offsetof_op) // of the argument that holds op and fenced

@@ -42,7 +42,8 @@ func Kernels() map[string]cudatest.Kernel {
 	bytes(broadcastByChannels, "shunt_broadcast_ll128")
 	bytes(broadcastDirect, "shunt_broadcast_direct", "shunt_broadcast_chain")
 	bytes(barrier, "shunt_barrier")
-	bytes(func(*call) {}, "shunt_gate") // the kernel behind it waits all the same
+	// The kernel behind it waits all the same.
+	bytes(func(*call) {}, "shunt_gate_direct", "shunt_gate_staged", "shunt_gate_ll128")
 	bytes(symmetricBegin, "shunt_symmetric_begin")
 	bytes(symmetricTurn, "shunt_symmetric_turn")
 	typed(allReduceDelivered, "shunt_all_reduce_delivered", "shunt_all_reduce_delivered_any")

@@ -3,6 +3,11 @@
 
 namespace shunt {
 
+// Whether a word that only grows, by signed difference, has reached a value.
+__device__ __forceinline__ bool reached(const void *word, u64 value) {
+  return (long long)(load_relaxed(word) - value) >= 0;
+}
+
 // No rank's kernel ends before every rank's has begun; what a rank wrote anywhere before
 // its barrier, its copy engines included, every rank may read after it.
 __device__ __forceinline__ void barrier(const shunt_kernel_args &a) {
@@ -27,28 +32,44 @@ __device__ __forceinline__ void barrier(const shunt_kernel_args &a) {
 // Waits, in the place of all blocks of the kernel behind it, until every peer has come to
 // that call: until the peer is in a gate of its own, or the first block of its kernel has
 // spoken to the one here, which this kernel leaves for it to hear. So a rank may have a gate
-// or not, whatever its peers do. root says which kernel follows. It must be one whose first
-// block waits for every peer, so that none is a call ahead; where it stages, there are bytes.
-__device__ __forceinline__ void gate(const shunt_kernel_args &a) {
+// or not, whatever its peers do. The kernel must be one whose first block waits for every
+// peer, so that none is a call ahead; where it stages, there are bytes.
+template <int kGate, int kClass, class Spoken>
+__device__ __forceinline__ void gate(const shunt_kernel_args &a, Spoken spoken) {
   begin();
-  const bool stages = a.root == SHUNT_GATE_STAGED;
-  const u64 e = *epoch_of(a, stages ? SHUNT_CLASS_STAGED : SHUNT_CLASS_DIRECT) + 1;
+  const u64 e = *epoch_of(a, kClass) + 1;
   const int p = threadIdx.x;
   if (p >= a.world || p == a.rank || earlier_fault(a) != SHUNT_FAULT_NONE) return;
-  const int64_t gates = SHUNT_OFF_GATE + a.root * SHUNT_MAX_RANKS * 8;
+  const int64_t gates = SHUNT_OFF_GATE + kGate * SHUNT_MAX_RANKS * 8;
   store_relaxed(reinterpret_cast<void *>(a.region[p] + gates + a.rank * 8), e);
-  auto reached = [&](int64_t word) { return (long long)(load_relaxed(own(a) + word) - e) >= 0; };
-  auto come = [&] {
-    if (reached(gates + p * 8)) return true;
-    if (stages) return reached(SHUNT_OFF_STAGED + p * 8);
-    return load_packet(own(a) + SHUNT_OFF_HELLO + p * 64).y == ll_flag(e);
-  };
   Wait wait(a);
-  while (!come() && !wait.over(p, e)) {
+  while (!reached(own(a) + gates + p * 8, e) && !spoken(p, e) && !wait.over(p, e)) {
   }
+}
+
+// Before a kernel that meets: its hello.
+__device__ __forceinline__ void gate_direct(const shunt_kernel_args &a) {
+  gate<SHUNT_GATE_DIRECT, SHUNT_CLASS_DIRECT>(
+      a, [&](int p, u64 e) { return load_packet(own(a) + SHUNT_OFF_HELLO + p * 64).y == ll_flag(e); });
+}
+
+// Before one that stages at once: its first chunk.
+__device__ __forceinline__ void gate_staged(const shunt_kernel_args &a) {
+  gate<SHUNT_GATE_STAGED, SHUNT_CLASS_STAGED>(
+      a, [&](int p, u64 e) { return reached(own(a) + SHUNT_OFF_STAGED + p * 8, e); });
+}
+
+// Before one in LL128: the flag of its first warp's first unit, which it stores over once it
+// has heard from here.
+__device__ __forceinline__ void gate_ll128(const shunt_kernel_args &a) {
+  gate<SHUNT_GATE_LL128, SHUNT_CLASS_LL128>(a, [&](int p, u64 e) {
+    return load_relaxed(own(a) + SHUNT_OFF_LL128(a.world) + p * kLL128SourceStride + ring(e) + kFirstFlag) == e;
+  });
 }
 
 }  // namespace shunt
 
 SHUNT_KERNEL_BYTES(shunt_barrier, shunt::barrier)
-SHUNT_KERNEL_BYTES(shunt_gate, shunt::gate)
+SHUNT_KERNEL_BYTES(shunt_gate_direct, shunt::gate_direct)
+SHUNT_KERNEL_BYTES(shunt_gate_staged, shunt::gate_staged)
+SHUNT_KERNEL_BYTES(shunt_gate_ll128, shunt::gate_ll128)

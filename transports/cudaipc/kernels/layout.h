@@ -145,8 +145,8 @@ typedef struct shunt_counts {
  * reusing a slot safe holds only among calls that use the class alike. */
 enum { SHUNT_CLASS_LL, SHUNT_CLASS_LL128, SHUNT_CLASS_DIRECT, SHUNT_CLASS_STAGED, SHUNT_CLASS_FORWARD, SHUNT_CLASSES };
 
-/* The kernels that a gate stands before: those that meet, and those that stage at once. */
-enum { SHUNT_GATE_DIRECT, SHUNT_GATE_STAGED, SHUNT_GATES };
+/* The kernels that a gate stands before: those that meet, those that stage at once, and those in LL128. */
+enum { SHUNT_GATE_DIRECT, SHUNT_GATE_STAGED, SHUNT_GATE_LL128, SHUNT_GATES };
 
 #define SHUNT_LL_BLOCK_BYTES (SHUNT_MAX_THREADS * 16) /* one packet a thread */
 #define SHUNT_RING 8                                  /* slots of 512 bytes that a warp cycles through in LL128 */

@@ -24,7 +24,7 @@ import (
 var waitKernels = []string{"shunt_wait", "shunt_window_wait"}
 
 // gateKernels are launched before the ones that ranks wait for with one block.
-var gateKernels = []string{"shunt_gate"}
+var gateKernels = []string{"shunt_gate_direct", "shunt_gate_staged", "shunt_gate_ll128"}
 
 // besideKernels are launched beside the ones that combine what is delivered.
 var besideKernels = []string{"shunt_symmetric_turn"}

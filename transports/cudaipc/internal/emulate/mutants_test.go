@@ -147,9 +147,10 @@ var mutants = []mutant{
 	{"blocks beyond take part", "staged.cuh", edits{{"if (block_index() < blocks) all_reduce", "if (true) all_reduce"}}, "shunt_all_reduce_staged", plain},
 	{"all blocks fall back", "staged.cuh", edits{{"two_shot_ll128<T, false>(a, blocks)", "two_shot_ll128<T, false>(a)"}}, "shunt_all_reduce_staged", plain},
 	{"a gate tells nobody", "barrier.cu", edits{{"  store_relaxed(reinterpret_cast<void *>(a.region[p] + gates + a.rank * 8), e);\n", ""}}, "shunt_reduce_scatter_staged", plain},
-	{"a gate does not hear kernels that meet", "barrier.cu", edits{{"return load_packet(own(a) + SHUNT_OFF_HELLO + p * 64).y == ll_flag(e);", "return false;"}}, "shunt_all_gather_direct", plain},
-	{"a gate does not hear kernels that stage", "barrier.cu", edits{{"return reached(SHUNT_OFF_STAGED + p * 8);", "return false;"}}, "shunt_reduce_scatter_staged", plain},
-	{"a gate waits for the call behind its own", "barrier.cu", edits{{"- e) >= 0; };", "- e) > 0; };"}}, "shunt_reduce_scatter_staged", plain},
+	{"a gate does not hear kernels that meet", "barrier.cu", edits{{"return load_packet(own(a) + SHUNT_OFF_HELLO + p * 64).y == ll_flag(e);", "return load_packet(own(a) + SHUNT_OFF_HELLO + p * 64).y == ~0u;"}}, "shunt_all_gather_direct", plain},
+	{"a gate does not hear kernels that stage", "barrier.cu", edits{{"return reached(own(a) + SHUNT_OFF_STAGED + p * 8, e);", "return !e;"}}, "shunt_reduce_scatter_staged", plain},
+	{"a gate does not hear lines", "barrier.cu", edits{{"ring(e) + kFirstFlag) == e;", "ring(e) + kFirstFlag) == ~e;"}}, "shunt_all_gather_ll128", plain},
+	{"a gate waits for the call behind its own", "barrier.cu", edits{{"(load_relaxed(word) - value) >= 0;", "(load_relaxed(word) - value) > 0;"}}, "shunt_reduce_scatter_staged", plain},
 	{"a gate behind a fault", "barrier.cu", edits{{" || earlier_fault(a) != SHUNT_FAULT_NONE) return;", ") return;"}}, "shunt_all_gather_direct", alone},
 	{"a barrier behind a fault", "barrier.cu", edits{{"if (threadIdx.x == 0 && !lost) {", "if (threadIdx.x == 0) {"}}, "shunt_barrier", alone},
 	{"the next kernel may begin at once", "device.cuh", edits{{"if (block_count() <= kFewBlocks) let_next_begin();\n#if", "let_next_begin();\n#if"}}, "shunt_all_gather_ll", plain},
@@ -300,10 +301,8 @@ func companions(kernel string) []string {
 		return []string{"shunt_all_reduce_delivered", "shunt_all_reduce_delivered_any", "shunt_symmetric_begin", "shunt_symmetric_turn", "shunt_barrier", "shunt_copy"}
 	case strings.HasPrefix(kernel, "shunt_all_to_all_v"):
 		return []string{"shunt_all_to_all_v", inTurns, "shunt_all_to_all_v_long", onDevice}
-	case strings.HasPrefix(kernel, "shunt_all_gather_direct"), strings.HasPrefix(kernel, "shunt_reduce_scatter_direct"),
-		strings.HasPrefix(kernel, "shunt_reduce_scatter_v_direct"),
-		strings.HasPrefix(kernel, "shunt_reduce_scatter_staged"):
-		return []string{kernel, "shunt_gate"}
+	case strings.HasPrefix(kernel, "shunt_all_gather_"), strings.HasPrefix(kernel, "shunt_reduce_scatter_"):
+		return append([]string{kernel}, gateKernels...)
 	case kernel == "shunt_signal":
 		return []string{kernel, "shunt_wait"}
 	case kernel == "shunt_copy":

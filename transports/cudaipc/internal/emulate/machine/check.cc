@@ -183,20 +183,25 @@ static emulate::Launch copy(const Call &c, int r, int peer, const char *from, co
   return {"shunt_copy", 1, 32, {}, [a] { reinterpret_cast<void (*)(shunt_kernel_args)>(f)(a); }, {}, {}, false, true};
 }
 
+// The gate that a kernel may have before it, or none.
+static const char *gate_of(const Kernel &k) {
+  return has(k.name, "_direct") ? "shunt_gate_direct" : has(k.name, "_staged") ? "shunt_gate_staged"
+       : has(k.name, "_ll128") ? "shunt_gate_ll128" : nullptr;
+}
+
 // Whether a rank has a gate before its kernel, as it may or may not, whatever its peers do.
 static bool gated(const Call &c, int r) {
-  const bool v = c.kernel.coll == kReduceScatterV && has(c.kernel.name, "_direct");
-  const bool equal = (c.kernel.coll == kAllGather || c.kernel.coll == kReduceScatter) && c.count > 0 &&
-                     (has(c.kernel.name, "_direct") || has(c.kernel.name, "_staged"));
-  return (v || equal) && (c.seed % 3 == 0 || c.seed >> (16 + r) & 1);
+  const bool v = c.kernel.coll == kReduceScatterV;
+  const bool equal = (c.kernel.coll == kAllGather || c.kernel.coll == kReduceScatter) && c.count > 0;
+  return (v || equal) && gate_of(c.kernel) && (c.seed % 3 == 0 || c.seed >> (16 + r) & 1);
 }
 
 // The gate before it.
 static emulate::Launch gate(const Call &c, int r) {
   shunt_kernel_args a = c.parts[r].args.base;
-  a.root = has(c.kernel.name, "_staged") ? SHUNT_GATE_STAGED : SHUNT_GATE_DIRECT;
-  static void *const f = entry("shunt_gate");
-  return {"shunt_gate", 1, 32, {}, [a] { reinterpret_cast<void (*)(shunt_kernel_args)>(f)(a); }, {}, {}};
+  const char *name = gate_of(c.kernel);
+  void *const f = entry(name);
+  return {name, 1, 32, {}, [a, f] { reinterpret_cast<void (*)(shunt_kernel_args)>(f)(a); }, {}, {}};
 }
 
 // An all_reduce by copy engines as one rank makes it: the kernel that combines on a
