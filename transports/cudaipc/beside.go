@@ -22,15 +22,17 @@ const gateFrom = 128 * kib
 
 // gate returns the kernel that makes ranks meet before an algorithm's own, where that pays beside computation, and the
 // bytes from which on it does; see kernels/barrier.cu. The kernel of an all_reduce would then wait for another end of
-// a product.
+// a product; that of a channel waits for no peer in its first block.
 func (a algorithm) gate() (kernel string, from int64) {
-	if a.collective != plugin.AllGather && a.collective != plugin.ReduceScatter {
+	switch a.collective {
+	case plugin.AllGather, plugin.ReduceScatter, plugin.AllToAll:
+	default:
 		return "", 0
 	}
-	switch a.name {
-	case "direct", "staged":
+	switch {
+	case a.name == "direct" || a.name == "staged":
 		return "shunt_gate_" + a.name, 1 // peers do not see an empty call
-	case "ll128":
+	case a.name == "ll128" && a.grid == units:
 		return "shunt_gate_" + a.name, gateFrom
 	}
 	return "", 0

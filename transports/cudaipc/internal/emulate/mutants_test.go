@@ -301,7 +301,8 @@ func companions(kernel string) []string {
 		return []string{"shunt_all_reduce_delivered", "shunt_all_reduce_delivered_any", "shunt_symmetric_begin", "shunt_symmetric_turn", "shunt_barrier", "shunt_copy"}
 	case strings.HasPrefix(kernel, "shunt_all_to_all_v"):
 		return []string{"shunt_all_to_all_v", inTurns, "shunt_all_to_all_v_long", onDevice}
-	case strings.HasPrefix(kernel, "shunt_all_gather_"), strings.HasPrefix(kernel, "shunt_reduce_scatter_"):
+	case strings.HasPrefix(kernel, "shunt_all_gather_"), strings.HasPrefix(kernel, "shunt_reduce_scatter_"),
+		strings.HasPrefix(kernel, "shunt_all_to_all_"):
 		return append([]string{kernel}, gateKernels...)
 	case kernel == "shunt_signal":
 		return []string{kernel, "shunt_wait"}

@@ -192,7 +192,8 @@ static const char *gate_of(const Kernel &k) {
 // Whether a rank has a gate before its kernel, as it may or may not, whatever its peers do.
 static bool gated(const Call &c, int r) {
   const bool v = c.kernel.coll == kReduceScatterV;
-  const bool equal = (c.kernel.coll == kAllGather || c.kernel.coll == kReduceScatter) && c.count > 0;
+  const bool equal = c.count > 0 && (c.kernel.coll == kAllGather || c.kernel.coll == kReduceScatter ||
+                                     c.kernel.coll == kAllToAll);
   return (v || equal) && gate_of(c.kernel) && (c.seed % 3 == 0 || c.seed >> (16 + r) & 1);
 }
 
