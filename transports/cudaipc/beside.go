@@ -16,8 +16,8 @@ const (
 	besideFrom   = 32 * mib
 )
 
-// gateFrom is the number of bytes from which on a kernel in LL128 has a gate. Shorter ones hold few multiprocessors, and
-// would take twice as long alone.
+// gateFrom is the number of bytes from which on a kernel in LL128 has a gate. With one, shorter messages would take
+// twice as long alone.
 const gateFrom = 128 * kib
 
 // gate returns the kernel that makes ranks meet before an algorithm's own, where that pays beside computation, and the

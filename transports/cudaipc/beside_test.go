@@ -30,11 +30,11 @@ func TestGates(t *testing.T) {
 		{plugin.ReduceScatter, "direct", 2, 24, 8 * mib, 0, "direct"},
 		{plugin.ReduceScatter, "staged", 2, 0, 80 * mib, 2, "staged"},
 		{plugin.AllGather, "direct", 4, 0, 2 * mib, 0, ""}, {plugin.ReduceScatter, "staged", 4, 0, 2 * mib, 0, ""},
-		{plugin.AllGather, "ll128", 4, 24, 2 * mib, 1, "ll128"},
-		{plugin.AllGather, "ll128", 2, 0, 2 * mib, 1, "ll128"}, {plugin.ReduceScatter, "ll128", 4, 0, gateFrom, 1, "ll128"},
+		{plugin.AllGather, "ll128", 4, 24, 2 * mib, 1, "ll128"}, {plugin.AllGather, "ll128", 2, 0, gateFrom, 1, "ll128"},
 		{plugin.AllGather, "ll128", 2, 0, 2 * mib, 0, ""}, {plugin.ReduceScatter, "ll128", 4, 0, gateFrom - 4, 1, ""},
-		{plugin.AllToAll, "ll128", 2, 0, gateFrom, 1, "ll128"}, {plugin.AllToAll, "ll128", 4, 24, 1 * mib, 1, ""}, {plugin.AllReduce, "staged", 4, 24, 2 * mib, 1, ""},
-		{plugin.AllReduce, "direct", 2, 0, 8 * mib, 1, ""}, {plugin.AllToAll, "direct", 4, 0, 8 * mib, 1, "direct"},
+		{plugin.ReduceScatter, "ll128", 4, 0, gateFrom, 1, "ll128"}, {plugin.AllToAll, "ll128", 2, 0, gateFrom, 1, "ll128"},
+		{plugin.AllToAll, "direct", 4, 0, 8 * mib, 1, "direct"}, {plugin.AllToAll, "ll128", 4, 24, 1 * mib, 1, ""},
+		{plugin.AllReduce, "direct", 2, 0, 8 * mib, 1, ""}, {plugin.AllReduce, "staged", 4, 24, 2 * mib, 1, ""},
 		{plugin.ReduceScatter, "staged", 4, 0, 0, 1, ""}, {plugin.ReduceScatter, "staged", 4, 24, 0, 1, ""},
 	} {
 		for _, address := range []int64{1 << 40, 1<<40 + 4} {
