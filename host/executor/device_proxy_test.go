@@ -243,8 +243,8 @@ func TestACommandBeginsWhenAllOfItsOrderIsThere(t *testing.T) {
 	require.Equal(t, want, g.noted())
 }
 
-// Flags come round after 2^32 commands. Words of arguments that no order had for so long, or none ever, are not taken for
-// those of the order that is arriving.
+// Flags come round after 2^32 commands. Words of arguments that no order had for so long, or none ever, are not taken
+// for those of the order that is arriving.
 func TestFlagsOfOrdersComeRound(t *testing.T) {
 	g := newRingedOf(t, 2, commandtest.Late(func() { time.Sleep(500 * time.Microsecond) }))
 	s := g.stream()

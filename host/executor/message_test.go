@@ -85,8 +85,8 @@ func TestContradictionsAreFoundAmongKeptMessages(t *testing.T) {
 	a.Sent(Single, 2).Note(MessageOf(1, 0)) // writes nowhere
 }
 
-// A sender whose transport keeps its messages may be any number of them ahead of the receiver: what it has noted of later
-// ones is not taken for what the receiver waits for, nor for nothing.
+// A sender whose transport keeps its messages may be any number of them ahead of the receiver: what it has noted of
+// later ones is not taken for what the receiver waits for, nor for nothing.
 func TestFarAheadNotesAreNotOfTheAwaitedMessage(t *testing.T) {
 	w := noting(t, 2)
 	sender, receiver := w.engines[0], w.engines[1]
