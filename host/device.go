@@ -21,6 +21,10 @@ type device struct {
 	partner  [1]int // of the operation that runs, if it has one
 }
 
+// pastCalls is the number of collectives that a rank remembers: streams take some thousand pieces of work before they
+// block, so that it may be as far ahead of its peers.
+const pastCalls = 4096
+
 // newDevice is local.
 func newDevice(c *Communicator) (*device, error) {
 	g := c.job.GPU
@@ -29,6 +33,9 @@ func newDevice(c *Communicator) (*device, error) {
 		return nil, err
 	}
 	gpu.Exec.SetTimeout(c.observer.Timeout)
+	if c.World() > 1 {
+		c.engine.RememberCalls(pastCalls)
+	}
 	c.endpoints.GPU, c.plans.Device = gpu, gpu.Exec
 	return &device{GPU: gpu, comm: c}, nil
 }

@@ -103,3 +103,34 @@ func TestDeviceRanksThatDisagreeAreTold(t *testing.T) {
 		}
 	}
 }
+
+// So they do where the others have enqueued many calls before the rank makes the one that differs.
+func TestDeviceRanksThatDisagreeLateAreTold(t *testing.T) {
+	t.Setenv("SHUNT_STALL_WARNING", "1m")
+	const odd, count, ahead = 1, 1000, 200
+	errs := deviceErrors(t, gpus(t, 3), func(_ int, o *host.Options) { o.Timeout = time.Minute }, func(r *rank) error {
+		b, done := r.buffers(count, count)
+		call := func(op plugin.Op) error {
+			return r.Do(&host.Operation{Collective: plugin.AllReduce, DType: plugin.Float32, Count: count, Op: op,
+				Send: pointer(b[0]), Recv: pointer(b[1]), Stream: r})
+		}
+		err := errors.Join(call(plugin.OpSum), call(plugin.OpMax), r.driver.SynchronizeStream(r.ctx, r.stream))
+		for range ahead {
+			if err == nil && r.Rank() != odd {
+				err = call(plugin.OpSum)
+			}
+		}
+		r.all.meet()
+		if err == nil && r.Rank() == odd {
+			err = call(plugin.OpMax)
+		}
+		for end := time.Now().Add(5 * time.Second); r.Err() == nil && time.Now().Before(end); {
+			time.Sleep(10 * time.Millisecond)
+		}
+		return done(errors.Join(err, r.Err()))
+	})
+	for rank, err := range errs {
+		require.ErrorIs(t, err, plugin.Mismatch, "rank %d", rank)
+		require.ErrorContains(t, err, "rank 1 called #3 all_reduce", "rank %d", rank)
+	}
+}

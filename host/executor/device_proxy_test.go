@@ -2,9 +2,11 @@ package executor
 
 import (
 	"context"
+	"encoding/binary"
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unsafe"
@@ -34,6 +36,7 @@ const (
 	opFail        // fail, about rank 1
 	opWait        // wait for rank 1 until the context ends
 	opHold        // note the argument when the test releases it
+	opLast        // note the last argument
 )
 
 const ringBase = BaseMultiple
@@ -75,6 +78,9 @@ func (g *ringed) do(ctx context.Context, c *ring.Command) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.ran = append(g.ran, c.Args[0])
+	if c.Operation == opLast {
+		g.ran[len(g.ran)-1] = c.Args[len(c.Args)-1]
+	}
 	return nil
 }
 
@@ -232,6 +238,50 @@ func TestACommandBeginsWhenAllOfItsOrderIsThere(t *testing.T) {
 		want = append(want, n)
 	}
 	g.synchronize(s)
+	f, _ := g.device.EngineFailure()
+	require.Nil(t, f)
+	require.Equal(t, want, g.noted())
+}
+
+// Flags come round after 2^32 commands. Words of arguments that no order had for so long, or none ever, are not taken
+// for those of the order that is arriving.
+func TestFlagsOfOrdersComeRound(t *testing.T) {
+	g := newRingedOf(t, 2, commandtest.Late(func() { time.Sleep(500 * time.Microsecond) }))
+	s := g.stream()
+	post := func(args int) func(n int64) {
+		p, err := g.device.Load(devicePlan(t, 2, func(b *plugin.Builder) {
+			b.Track(func() { g.ring.Post(b, opLast, slices.Repeat([]plugin.Reg{b.Slot(plugin.SlotBytes)}, args)...) })
+		}), ringBase)
+		require.NoError(t, err)
+		return func(n int64) {
+			a := &Arguments{}
+			a.Slots[plugin.SlotBytes] = n
+			require.NoError(t, g.device.Run(p, a, s))
+		}
+	}
+	one, two := post(1), post(2)
+	var want []int64
+	put := func(of func(n int64), times int) {
+		for range times {
+			n := int64(len(want))<<32 + int64(len(want)) + 1
+			of(n)
+			want = append(want, n)
+		}
+		g.synchronize(s)
+	}
+	// goOn has the next command be of that number, and not the one after those so far, here and on the GPU.
+	goOn := func(before, number uint64) {
+		require.NoError(t, g.Write(g.ctx, g.device.proxy.counters, binary.NativeEndian.AppendUint64(nil, number)))
+		const next = 40 // of sx_proxy, behind two pointers, two numbers and the thread
+		place := (*uint64)(unsafe.Add(unsafe.Pointer(g.device.proxy.c), next))
+		require.Equal(t, before, atomic.SwapUint64(place, number))
+	}
+	goOn(0, 1<<24)
+	put(one, 256) // every slot has had an order of one argument
+	goOn(1<<24+256, 1<<32-3)
+	put(one, 2)
+	put(two, 1) // its flag is 0, as are words that were never written; of its second argument one half is late
+	put(two, 300)
 	f, _ := g.device.EngineFailure()
 	require.Nil(t, f)
 	require.Equal(t, want, g.noted())

@@ -40,28 +40,62 @@ func (e *Engine) NoteCall() {
 	if e.closed || e.controls[e.rank].Base == nil || e.record[5] == 0 {
 		return
 	}
-	// As sx_call_publish, without the crossing: mark is 0 while the fields change.
-	words := e.entry(Mark(e.record[5]))
-	atomic.StoreUint64(&words[0], 0)
-	for i := 1; i < len(words); i++ {
-		atomic.StoreUint64(&words[i], e.record[i])
+	// As sx_call_publish, without the crossing.
+	mark := Mark(e.record[5])
+	e.entry(mark).set(e.record)
+	if past := e.pastOf(mark); past != nil {
+		past.set(e.record)
 	}
-	atomic.StoreUint64(&words[0], e.record[5])
 }
 
 // ForgetCall takes back what was noted of a collective that has not begun after all.
 func (e *Engine) ForgetCall(mark Mark) {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
-	if !e.closed && e.controls[e.rank].Base != nil {
-		atomic.CompareAndSwapUint64(&e.entry(mark)[0], uint64(mark), 0)
+	if e.closed || e.controls[e.rank].Base == nil {
+		return
+	}
+	atomic.CompareAndSwapUint64(&e.entry(mark)[0], uint64(mark), 0)
+	if past := e.pastOf(mark); past != nil {
+		atomic.CompareAndSwapUint64(&past[0], uint64(mark), 0)
 	}
 }
 
-// entry returns a call's sx_call in this rank's control page: mark, what, how and count.
-func (e *Engine) entry(mark Mark) *[4]uint64 {
-	calls := unsafe.Pointer(&(*C.sx_control)(e.controls[e.rank].Base).calls)
-	return (*[4]uint64)(unsafe.Add(calls, uintptr(mark%C.SX_CALLS)*unsafe.Sizeof(C.sx_call{})))
+// RememberCalls has the engine keep the latest n collectives of NoteCall, for a rank that may have called many more
+// than its peers: of those its page has the last few only, which tell a peer that comes later nothing. It is called
+// before the first Run.
+func (e *Engine) RememberCalls(n int) { e.past = make([]noted, n) }
+
+// noted is an sx_call: mark, what, how and count.
+type noted [4]uint64
+
+var _ = [1]struct{}{}[unsafe.Sizeof(noted{})-unsafe.Sizeof(C.sx_call{})]
+
+// set notes a collective. mark is 0 while the fields change.
+func (n *noted) set(record [6]uint64) {
+	atomic.StoreUint64(&n[0], 0)
+	for i := 1; i < len(n); i++ {
+		atomic.StoreUint64(&n[i], record[i])
+	}
+	atomic.StoreUint64(&n[0], record[5])
+}
+
+// entry returns the place of a call in this rank's control page.
+func (e *Engine) entry(mark Mark) *noted {
+	return callOf((*C.sx_control)(e.controls[e.rank].Base), uintptr(mark%C.SX_CALLS))
+}
+
+// pastOf returns the place of a call among those that RememberCalls keeps, or nil.
+func (e *Engine) pastOf(mark Mark) *noted {
+	if len(e.past) == 0 {
+		return nil
+	}
+	return &e.past[mark&(1<<C.SX_NUMBER_BITS-1)%Mark(len(e.past))]
+}
+
+// callOf returns an entry of a page's latest calls.
+func callOf(page *C.sx_control, i uintptr) *noted {
+	return (*noted)(unsafe.Add(unsafe.Pointer(&page.calls), i*unsafe.Sizeof(C.sx_call{})))
 }
 
 // Disagreement is the first collective that two ranks have called differently, as
@@ -83,8 +117,11 @@ func (e *Engine) Disagreement(peer int, latest uint64) (d Disagreement, found bo
 	}
 	own, theirs := (*C.sx_control)(e.controls[e.rank].Base), (*C.sx_control)(e.controls[peer].Base)
 	for i := range uintptr(C.SX_CALLS) {
-		a, mine, ok := callAt(own, i, latest)
-		b, other, okay := callAt(theirs, i, latest)
+		b, other, okay := callOf(theirs, i).read(latest)
+		a, mine, ok := callOf(own, i).read(latest)
+		if past := e.pastOf(b); okay && past != nil {
+			a, mine, ok = past.read(latest)
+		}
 		if !ok || !okay || a == b || ahead(a, b) != 0 {
 			continue
 		}
@@ -98,13 +135,11 @@ func (e *Engine) Disagreement(peer int, latest uint64) (d Disagreement, found bo
 	return d, found
 }
 
-// callAt returns an entry of a page's latest calls; false: it is empty or in change.
-func callAt(page *C.sx_control, i uintptr, latest uint64) (Mark, Record, bool) {
-	c := (*C.sx_call)(unsafe.Add(unsafe.Pointer(&page.calls), i*unsafe.Sizeof(C.sx_call{})))
-	load := func(field unsafe.Pointer) uint64 { return atomic.LoadUint64((*uint64)(field)) }
-	mark := load(unsafe.Pointer(&c.mark))
-	what, how, count := load(unsafe.Pointer(&c.what)), load(unsafe.Pointer(&c.how)), load(unsafe.Pointer(&c.count))
-	if mark == 0 || mark != load(unsafe.Pointer(&c.mark)) {
+// read returns a call; false: there is none, or it is in change. latest is as for Disagreement.
+func (n *noted) read(latest uint64) (Mark, Record, bool) {
+	mark := atomic.LoadUint64(&n[0])
+	what, how, count := atomic.LoadUint64(&n[1]), atomic.LoadUint64(&n[2]), atomic.LoadUint64(&n[3])
+	if mark == 0 || mark != atomic.LoadUint64(&n[0]) {
 		return 0, Record{}, false
 	}
 	seq := latest + uint64(ahead(Mark(mark), Mark(latest)))

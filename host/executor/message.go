@@ -19,7 +19,7 @@ import (
 // no other rank touches, so that it costs next to nothing; a rank whose message does
 // not come, or may be another one, reads both notes. A sender is never further ahead
 // of its receiver than there are notes, unless its transport keeps more messages than
-// that.
+// that, as UCX does.
 
 // keptMessages is the number of notes for a pair, direction and kind.
 const keptMessages = C.SX_MESSAGES
@@ -42,10 +42,12 @@ func MessageBytes(world int) int64 { return int64(world) * int64(unsafe.Sizeof(C
 // Message is a note: how long a message is, and of what elements.
 type Message uint64
 
-// The parts of a note, from the lowest bit on. The last says which message of those
-// that share a word it is, so that an old note is not taken for a new one.
+// The parts of a note, from the lowest bit on. The first says which message of those
+// that share a word it is, so that the note of one is not taken for that of another. A sender
+// may be as far ahead as its transport has memory for what was not received: 2^23 messages take
+// more than a gigabyte of it. 2^41 bytes are more than a message has.
 const (
-	messageRoundBits = 10
+	messageRoundBits = 17
 	messageValid     = 1 << messageRoundBits
 	messageDType     = messageRoundBits + 1
 	messageDTypeBits = 5

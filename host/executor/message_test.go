@@ -85,6 +85,35 @@ func TestContradictionsAreFoundAmongKeptMessages(t *testing.T) {
 	a.Sent(Single, 2).Note(MessageOf(1, 0)) // writes nowhere
 }
 
+// A sender whose transport keeps its messages may be any number of them ahead of the receiver: what it has noted of
+// later ones is not taken for what the receiver waits for, nor for nothing.
+func TestFarAheadNotesAreNotOfTheAwaitedMessage(t *testing.T) {
+	w := noting(t, 2)
+	sender, receiver := w.engines[0], w.engines[1]
+	length := func(number int64) int64 { return 8 + number%1000 }
+	received := int64(3 * keptMessages)
+	for i := range received {
+		receive(receiver, 0, length(i), plugin.Uint8)
+	}
+	for i := range int64(1) << 18 {
+		send(sender, 1, length(i), plugin.Uint8)
+		if i < received {
+			continue
+		}
+		for rank, e := range w.engines {
+			if c, found := e.Contradiction(1 - rank); found {
+				t.Fatalf("%d messages ahead, rank %d finds %+v", i+1-received, rank, c)
+			}
+		}
+		if receiver.Unsent(0) {
+			t.Fatalf("%d messages ahead, the sender counts as behind", i+1-received)
+		}
+		if m, known := receiver.SentTo(0, uint64(received)); known && m.Bytes() != length(received) {
+			t.Fatalf("%d messages ahead, the awaited one has %d bytes, want %d", i+1-received, m.Bytes(), length(received))
+		}
+	}
+}
+
 func TestNotesHoldEveryLengthAndDType(t *testing.T) {
 	for _, dtype := range plugin.DTypes() {
 		for _, bytes := range []int64{0, 1, 4096, 1 << 40, maxMessage} {

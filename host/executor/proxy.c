@@ -19,6 +19,9 @@
 #define NAP_NS 50000
 #define LONG_NAP_NS 1000000
 
+/* In so many commands, a divisor of 2^32, the flags of all words are renewed. */
+#define RENEWAL (1u << 24)
+
 enum { FAULT_TIMEOUT = 2, FAULT_ENGINE = 6 }; /* plugin.Fault */
 
 /* A command that has begun. */
@@ -134,6 +137,22 @@ static int arrived(const sx_proxy *p, shunt_order *o) {
   return 1;
 }
 
+/*
+ * Flags have 32 bits, which come round, and a word of an argument keeps its own for as long as the orders of its slot
+ * have fewer arguments; one that was never written has 0. So words that an order lacks get its flag, once in RENEWAL
+ * commands for each slot: none is so old that its flag is that of the order which is arriving. The GPU writes to the
+ * slot again only after it has seen this command's end, or a later one's.
+ */
+static void renew(sx_proxy *p, const shunt_order *o) {
+  if (p->next % RENEWAL >= SHUNT_COMMANDS) return;
+  shunt_word *words = p->slots[p->next % SHUNT_COMMANDS].order, flag = (shunt_word)(p->next + 1) << 32;
+  for (size_t i = SHUNT_ORDER_FIXED; i < SHUNT_ORDER_WORDS; i++) {
+    if (i - SHUNT_ORDER_FIXED < o->count) continue;
+    __atomic_store_n(&words[2 * i], flag, __ATOMIC_RELAXED);
+    __atomic_store_n(&words[2 * i + 1], flag, __ATOMIC_RELAXED);
+  }
+}
+
 /* Whether the command that had the slot of the next one before is in progress. */
 static int taken(const sx_proxy *p) {
   for (uint32_t i = 0; i < p->count; i++)
@@ -148,6 +167,7 @@ static int begin_posted(sx_proxy *p, int64_t now) {
   for (;; begun = 1) {
     shunt_order order;
     if (!arrived(p, &order) || taken(p)) return begun;
+    renew(p, &order);
     atomic_store_explicit(&p->busy, 1, memory_order_seq_cst); /* before the look at abort */
     if (over(p)) done(p, p->next);
     else if (!begin(p, &order, now)) return begun;
