@@ -52,7 +52,7 @@ type Engine struct {
 	paused paused
 
 	messages [][kinds][2]Messages // to and from every rank
-	past     []noted              // see RememberCalls
+	past     past                 // see RememberCalls
 
 	undelayed C.sx_policy   // what delays have replaced
 	turnDue   bool          // the next run goes through C; see stamp

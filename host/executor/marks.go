@@ -6,6 +6,7 @@ package executor
 import "C"
 
 import (
+	"sync"
 	"sync/atomic"
 	"unsafe"
 )
@@ -43,12 +44,13 @@ func (e *Engine) NoteCall() {
 	// As sx_call_publish, without the crossing.
 	mark := Mark(e.record[5])
 	e.entry(mark).set(e.record)
-	if past := e.pastOf(mark); past != nil {
-		past.set(e.record)
+	if e.past.calls != nil && ahead(mark, e.past.next) >= C.SX_CALLS/2 {
+		e.keep(mark)
 	}
 }
 
-// ForgetCall takes back what was noted of a collective that has not begun after all.
+// ForgetCall takes back what was noted of the latest collective, which has not begun after all. Only the running
+// goroutine may call it.
 func (e *Engine) ForgetCall(mark Mark) {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
@@ -56,15 +58,48 @@ func (e *Engine) ForgetCall(mark Mark) {
 		return
 	}
 	atomic.CompareAndSwapUint64(&e.entry(mark)[0], uint64(mark), 0)
-	if past := e.pastOf(mark); past != nil {
-		atomic.CompareAndSwapUint64(&past[0], uint64(mark), 0)
+	if e.past.calls != nil && ahead(mark, e.past.next) < 0 {
+		e.past.mu.Lock()
+		*e.past.at(mark) = noted{}
+		e.past.mu.Unlock()
+		e.past.next = mark
 	}
 }
 
-// RememberCalls has the engine keep the latest n collectives of NoteCall, for a rank that may have called many more
-// than its peers: of those its page has the last few only, which tell a peer that comes later nothing. It is called
-// before the first Run.
-func (e *Engine) RememberCalls(n int) { e.past = make([]noted, n) }
+// RememberCalls has the engine keep the latest n collectives of NoteCall, a power of two, for a rank that may have
+// called many more than its peers: of those its page has the last few only, which tell a peer that comes later nothing.
+// It is called before the first Run.
+func (e *Engine) RememberCalls(n int) { e.past.calls = make([]noted, n) }
+
+// past is what an engine keeps of collectives that leave its page.
+type past struct {
+	next  Mark // the first one that is not here yet; the running goroutine's
+	mu    sync.Mutex
+	calls []noted
+}
+
+// at returns the place of a collective.
+func (p *past) at(mark Mark) *noted { return &p.calls[mark%Mark(len(p.calls))] }
+
+// keep takes over from the page what is not here yet, all at once: much less for a call than to write every one twice.
+func (e *Engine) keep(latest Mark) {
+	e.past.mu.Lock()
+	defer e.past.mu.Unlock()
+	for n := min(ahead(latest, e.past.next), C.SX_CALLS-1); n >= 0; n-- {
+		*e.past.at(latest - Mark(n)) = *e.entry(latest - Mark(n))
+	}
+	e.past.next = latest + 1
+}
+
+// find returns what is kept of the collective that has the number of a mark.
+func (p *past) find(mark Mark, latest uint64) (Mark, Record, bool) {
+	if p.calls == nil {
+		return 0, Record{}, false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.at(mark).read(latest)
+}
 
 // noted is an sx_call: mark, what, how and count.
 type noted [4]uint64
@@ -83,14 +118,6 @@ func (n *noted) set(record [6]uint64) {
 // entry returns the place of a call in this rank's control page.
 func (e *Engine) entry(mark Mark) *noted {
 	return callOf((*C.sx_control)(e.controls[e.rank].Base), uintptr(mark%C.SX_CALLS))
-}
-
-// pastOf returns the place of a call among those that RememberCalls keeps, or nil.
-func (e *Engine) pastOf(mark Mark) *noted {
-	if len(e.past) == 0 {
-		return nil
-	}
-	return &e.past[mark&(1<<C.SX_NUMBER_BITS-1)%Mark(len(e.past))]
 }
 
 // callOf returns an entry of a page's latest calls.
@@ -119,8 +146,8 @@ func (e *Engine) Disagreement(peer int, latest uint64) (d Disagreement, found bo
 	for i := range uintptr(C.SX_CALLS) {
 		b, other, okay := callOf(theirs, i).read(latest)
 		a, mine, ok := callOf(own, i).read(latest)
-		if past := e.pastOf(b); okay && past != nil {
-			a, mine, ok = past.read(latest)
+		if okay && (!ok || ahead(a, b) != 0) {
+			a, mine, ok = e.past.find(b, latest)
 		}
 		if !ok || !okay || a == b || ahead(a, b) != 0 {
 			continue
