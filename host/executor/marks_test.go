@@ -8,8 +8,8 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// A rank that remembers more calls than its page has finds the one that a peer far behind made otherwise, and nothing in
-// those that are alike, also where it has taken back calls, which others then had the numbers of.
+// A rank that remembers more calls than its page has finds the one that a peer far behind made otherwise, and nothing
+// in those that are alike, also where it has taken back calls, whose numbers others then had.
 func TestRememberedCallsAreCompared(t *testing.T) {
 	const kept, ahead = 256, 1000
 	hash := func(seq uint64) uint64 { return 77 * seq }
