@@ -59,9 +59,10 @@ __device__ __forceinline__ void gate_staged(const shunt_kernel_args &a) {
       a, [&](int p, u64 e) { return reached(own(a) + SHUNT_OFF_STAGED + p * 8, e); });
 }
 
-// Before one in LL128: the flag of its first warp's first unit, which it stores over once it
-// has heard from here.
+// Before one in LL128: the flag in the first line of its first warp's first unit, which stays
+// until the peer has heard from here.
 __device__ __forceinline__ void gate_ll128(const shunt_kernel_args &a) {
+  constexpr int kFirstFlag = 7 * 16 + 8;  // of lane 7, the last one of a line
   gate<SHUNT_GATE_LL128, SHUNT_CLASS_LL128>(a, [&](int p, u64 e) {
     return load_relaxed(own(a) + SHUNT_OFF_LL128(a.world) + p * kLL128SourceStride + ring(e) + kFirstFlag) == e;
   });

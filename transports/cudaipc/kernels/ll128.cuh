@@ -58,8 +58,6 @@ __device__ __forceinline__ int64_t ll128_offset(int world, int phase, int source
 
 constexpr int64_t kLL128SourceStride = int64_t(SHUNT_MAX_BLOCKS) * SHUNT_LL128_BLOCK_BYTES;
 
-constexpr int kFirstFlag = 7 * 16 + 8;  // within a slot, where that of its first line is
-
 __device__ __forceinline__ int ring(u64 unit) { return (int(unit) & (SHUNT_RING - 1)) * 512; }
 
 // This lane's two words of the unit at a byte offset of the caller's memory.
