@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host"
@@ -156,4 +159,70 @@ func TestDeviceFailedCaptureFailsNothingElse(t *testing.T) {
 		g, err := r.driver.EndCapture(r.ctx, r.stream)
 		return done(errors.Join(err, r.driver.DestroyGraph(g), r.Err(), deviceSum(r, 10)))
 	})
+}
+
+// Ranks have captured the same calls in the same order, and one of them replays another graph than the others: all are
+// told, nobody gets a result of two calls. Kernels of one class of protocols find it; those of different classes wait
+// for each other, which the emulator and GPUs show.
+func TestReplaysOfDifferentGraphsAreTold(t *testing.T) {
+	const n, odd, count = 3, 1, 50
+	sum := host.Operation{Collective: plugin.AllReduce, DType: plugin.Float32, Count: count}
+	for name, change := range map[string]func(op *host.Operation){
+		"op":         func(op *host.Operation) { op.Op = plugin.OpMax },
+		"dtype":      func(op *host.Operation) { op.DType = plugin.Int32 },
+		"count":      func(op *host.Operation) { op.Count-- },
+		"collective": func(op *host.Operation) { op.Collective = plugin.ReduceScatter },
+	} {
+		t.Run(name, func(t *testing.T) {
+			other := sum
+			change(&other)
+			errs := deviceErrors(t, gpus(t, n), func(_ int, o *host.Options) { o.Timeout = time.Minute }, func(r *rank) error {
+				b, done := r.buffers(n*count, n*count)
+				var graphs []cuda.GraphExec
+				var destroy []func() error
+				for _, op := range []host.Operation{sum, other} {
+					op.Send, op.Recv, op.Stream = pointer(b[0]), pointer(b[1]), r
+					if err := r.driver.BeginCapture(r.ctx, r.stream); err != nil {
+						return err
+					}
+					err := r.Do(&op)
+					graph, ended := r.driver.EndCapture(r.ctx, r.stream)
+					if err = errors.Join(err, ended); err != nil {
+						return err
+					}
+					x, err := r.driver.Instantiate(r.ctx, graph)
+					if err != nil {
+						return err
+					}
+					graphs = append(graphs, x)
+					destroy = append(destroy, func() error {
+						return errors.Join(r.driver.DestroyGraphExec(x), r.driver.DestroyGraph(graph))
+					})
+				}
+				replay := func(which int) error {
+					return errors.Join(r.driver.LaunchGraph(r.ctx, graphs[which], r.stream),
+						r.driver.SynchronizeStream(r.ctx, r.stream))
+				}
+				err := errors.Join(replay(0), replay(1), replay(0))
+				if err == nil && r.Rank() == odd {
+					err = replay(1)
+				} else if err == nil {
+					err = replay(0)
+				}
+				for end := time.Now().Add(5 * time.Second); r.Err() == nil && time.Now().Before(end); {
+					time.Sleep(time.Millisecond)
+				}
+				err = errors.Join(err, r.Err())
+				for _, d := range destroy {
+					err = errors.Join(err, d())
+				}
+				return done(err)
+			})
+			for rank, err := range errs {
+				require.ErrorIs(t, err, plugin.Mismatch, "rank %d", rank)
+				require.ErrorContains(t, err, "all_reduce (sum, float32) of 200 bytes", "rank %d", rank)
+				require.ErrorContains(t, err, fmt.Sprintf("rank %d", odd), "rank %d", rank)
+			}
+		})
+	}
 }

@@ -12,8 +12,8 @@ const (
 	WatchFaultPeer  = 68 // int32: rank that was waited for, or differs
 	WatchFaultEpoch = 72 // uint64: value that was waited for
 	// 3 uint64, of FaultAsymmetric: this rank's range, offset of its receive memory there, and bytes, which InPlace may be
-	// added to; the first of FaultLength: bytes; of FaultCounts: count and displacement in elements, and 0 for send
-	// memory, 1 for receive memory, 2 for what this rank sends to itself
+	// added to; the first of FaultLength: bytes, of FaultCall: a CallWord; of FaultCounts: count and displacement in
+	// elements, and 0 for send memory, 1 for receive memory, 2 for what this rank sends to itself
 	WatchFaultOwn = 80
 	// 3 uint64: and what the peer has instead; the first of FaultCounts: elements that there is room for, or that this
 	// rank receives from itself
@@ -48,4 +48,6 @@ const (
 	// FaultEngine: an engine step has failed, or its proxy has not ended it in time. The kernel of the executor's own and
 	// the proxy report it; no kernel of a transport does.
 	FaultEngine Fault = 6
+	// FaultCall: the peer does another call, eager or replayed, than this rank.
+	FaultCall Fault = 7
 )

@@ -4,7 +4,10 @@ package cudaipc
 #include <stddef.h>
 #include "kernels/layout.h"
 
-enum { offsetof_op = offsetof(shunt_kernel_args, op), offsetof_fenced = offsetof(shunt_kernel_args, fenced) };
+enum {
+	offsetof_op = offsetof(shunt_kernel_args, op), offsetof_fenced = offsetof(shunt_kernel_args, fenced),
+	offsetof_what = offsetof(shunt_kernel_args, what)
+};
 static int64_t region_bytes(int world) { return SHUNT_REGION_BYTES(world); }
 static int64_t ll128_offset(int world) { return SHUNT_OFF_LL128(world); }
 static int64_t channel_offset(int world) { return SHUNT_OFF_CHANNEL(world); }
@@ -29,7 +32,9 @@ const (
 
 	directoryOffset = C.SHUNT_OFF_EXPORTS
 
-	fencedShift = 8 * (C.offsetof_fenced - C.offsetof_op) // of the argument that holds op and fenced
+	// Of the argument that holds the op and these.
+	fencedShift = 8 * (C.offsetof_fenced - C.offsetof_op)
+	whatShift   = 8 * (C.offsetof_what - C.offsetof_op)
 )
 
 // regionBytes returns the size of a rank's region, with what is deferred of it.
@@ -95,7 +100,7 @@ func argumentBlock() (base, v, onDevice []argument) {
 		field("timeout", unsafe.Offsetof(a.timeout), unsafe.Sizeof(a.timeout)),
 		field("rank", unsafe.Offsetof(a.rank), unsafe.Sizeof(a.rank)),
 		field("world", unsafe.Offsetof(a.world), unsafe.Sizeof(a.world)),
-		field("op", unsafe.Offsetof(a.op), unsafe.Sizeof(a.op)+unsafe.Sizeof(a.fenced)), // fenced is above op
+		field("op", unsafe.Offsetof(a.op), 4), // and fenced and what above it
 		field("root", unsafe.Offsetof(a.root), unsafe.Sizeof(a.root)),
 	}
 	for i := range maxRanks {

@@ -292,7 +292,7 @@ const (
 	argSend  = 0
 	argRecv  = 1
 	argBytes = 2
-	argOp    = 8 // and whether lines are fenced
+	argOp    = 8 // and what else the kernel must know of the request
 	argRoot  = 9
 
 	commonArgs = 10 + maxRanks // of every kernel
@@ -300,9 +300,15 @@ const (
 
 // arguments returns the fields of shunt_kernel_args, in order.
 func (w writer) arguments(bytes plugin.Reg) []plugin.KernelArg {
-	zero, op := w.Const(0), int64(w.r.Op)
+	zero := w.Const(0)
+	what := int64(plugin.NewCallWord(w.r.Collective, w.r.Op, w.r.DType, 0, 0).What())
+	op := int64(w.r.Op) | what<<whatShift
 	if !w.r.NVLink {
 		op |= 1 << fencedShift
+	}
+	ops := w.Const(op)
+	if w.r.Collective.Rooted() {
+		ops = w.Add(ops, w.Mul(w.Slot(plugin.SlotRoot), w.Const(1<<whatShift)))
 	}
 	args := []plugin.KernelArg{
 		plugin.Address(w.Send(zero)),
@@ -313,7 +319,7 @@ func (w writer) arguments(bytes plugin.Reg) []plugin.KernelArg {
 		plugin.Value(zero, 8), // no deadline of its own: the host's watch aborts
 		plugin.Value(w.Const(int64(w.r.Rank)), 4),
 		plugin.Value(w.Const(int64(w.r.World)), 4),
-		plugin.Value(w.Const(op), 4),
+		plugin.Value(ops, 4),
 		plugin.Value(w.Slot(plugin.SlotRoot), 4),
 	}
 	for rank := range maxRanks {

@@ -166,17 +166,25 @@ func TestArgumentsLieWhereTheKernelsExpectThem(t *testing.T) {
 // only fall back to LL128 too, and the value is the same on all ranks. The emulator shows what becomes of kernels
 // without it (TestTornLines).
 func TestLinesAreFencedUnlessAllRanksHaveNVLink(t *testing.T) {
-	require.Equal(t, 16, int(fencedShift))
+	require.Equal(t, []int{8, 16}, []int{fencedShift, whatShift})
 	for _, linked := range []bool{false, true} {
 		fenced := func(r plugin.Request, name string) {
 			r.NVLink = linked
 			p, err := (&endpoint{world: r.World, rank: r.Rank}).Prepare(stdcontext.Background(), r, name)
 			require.NoError(t, err, "%s of %s", name, r.Collective)
+			if r.Collective.Rooted() { // then the root is a part of it
+				slots := map[plugin.Slot]int64{plugin.SlotBytes: 4096, plugin.SlotRoot: 1}
+				what := int64(plugin.NewCallWord(r.Collective, r.Op, r.DType, 1, 0).What())
+				for _, l := range launchesAt(t, p, 0, slots, make([]int64, 4*r.World)) {
+					require.Equal(t, int64(r.Op)|truth(!linked)<<8|what<<16, l.values[argOp], "%s of %s", l.Name, name)
+				}
+				return
+			}
 			for _, k := range p.Kernels {
 				arg := p.Args[int(k.FirstArg)+argOp]
 				op := p.Consts[int(arg.Value)-plugin.SlotCountOf(p.World)]
-				require.Equal(t, int64(r.Op), op&0xFFFF, "%s of %s", k.Name, name)
-				require.Equal(t, truth(!linked), op>>16, "%s of %s", k.Name, name)
+				require.Equal(t, int64(r.Op), op&0xFF, "%s of %s", k.Name, name)
+				require.Equal(t, truth(!linked), op>>8&0xFF, "%s of %s", k.Name, name)
 			}
 		}
 		for _, a := range algorithms {

@@ -29,6 +29,15 @@ func (o *Observer) Fault(kind plugin.Fault, peer int, compared func() (own, thei
 		}
 		own, theirs := compared()
 		return o.wrongBytes(peer, theirs[0], own[0])
+	case plugin.FaultCall:
+		if reason := o.Conflict(); reason != nil {
+			return reason
+		}
+		if reason := o.Disagreement(); reason != nil { // which says more, of a call that was not replayed
+			return reason
+		}
+		own, theirs := compared()
+		return o.anotherCall(peer, plugin.CallWord(own[0]), plugin.CallWord(theirs[0]))
 	case plugin.FaultCounts:
 		own, theirs := compared()
 		return o.invalidCount(peer, own, theirs)
@@ -50,6 +59,8 @@ func (o *Observer) FaultOnceClosed(kind plugin.Fault, peer int) *plugin.Error {
 		what = "found the memory of " + o.PeerName(peer) + " at another offset"
 	case plugin.FaultLength:
 		what = "got a message of another length from " + o.PeerName(peer)
+	case plugin.FaultCall:
+		what = "met another call of " + o.PeerName(peer)
 	case plugin.FaultCounts:
 		code, what = plugin.InvalidArgument, "found invalid counts on the GPU"
 	case plugin.FaultEngine:
@@ -57,6 +68,18 @@ func (o *Observer) FaultOnceClosed(kind plugin.Fault, peer int) *plugin.Error {
 	}
 	reason := &plugin.Error{Code: code, Rank: o.Rank, Message: fmt.Sprintf(
 		"rank %d closed the communicator while an operation was running, which %s", o.Rank, what)}
+	if peer >= 0 && peer < o.World {
+		reason.Rank = peer
+	}
+	return reason
+}
+
+// anotherCall returns the error of kernels of different calls that met: of eager calls that this rank's host does not
+// remember, or of replays of different graphs.
+func (o *Observer) anotherCall(peer int, own, theirs plugin.CallWord) *plugin.Error {
+	reason := &plugin.Error{Code: plugin.Mismatch, Rank: o.Rank, Message: fmt.Sprintf(
+		"ranks disagree: rank %d runs %v, rank %d %v; a graph of the one may differ from that of the other", o.Rank, own,
+		peer, theirs)}
 	if peer >= 0 && peer < o.World {
 		reason.Rank = peer
 	}

@@ -27,6 +27,7 @@ func TestFaultOnceClosed(t *testing.T) {
 		{plugin.FaultAborted, 7, plugin.Aborted, 0, "was aborted"},
 		{plugin.FaultAsymmetric, 1, plugin.Mismatch, 1, "found the memory of " + peer + " at another offset"},
 		{plugin.FaultLength, 1, plugin.Mismatch, 1, "got a message of another length from " + peer},
+		{plugin.FaultCall, 1, plugin.Mismatch, 1, "met another call of " + peer},
 		{plugin.FaultCounts, 0, plugin.InvalidArgument, 0, "found invalid counts on the GPU"},
 		{plugin.FaultEngine, -1, plugin.Internal, 0, "failed in an engine"},
 		{99, 1 << 30, plugin.Mismatch, 0, "gave up, fault 99"},

@@ -81,7 +81,7 @@ var List = []Rule{
 	{19, "Ranks that disagree are told, always.", []Test{{inHost, "TestRanksThatDisagreeAreTold"},
 		{inHost, "TestTwoRootsAreToldByTheNextCall"}, {inHost, "TestEveryCallIsCompared"},
 		{inHost, "TestDeviceRanksThatDisagreeAreTold"}, {inHost, "TestRanksThatChooseDifferentlyAreTold"},
-		{inEmulate, "TestCallsThatDifferUseNoAddress"}}},
+		{inEmulate, "TestCallsThatDifferAreTold"}, {inEmulate, "TestRanksInOtherKernelsAreTold"}}},
 }
 
 // Mutation is an edit that breaks a rule.

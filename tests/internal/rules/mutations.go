@@ -174,8 +174,8 @@ var Mutations = []Mutation{
 	{
 		Rule: 17, Why: "packets follow a wait that was given up",
 		File:  "transports/cudaipc/kernels/exchange.cuh",
-		Old:   `if (!ll_wait_all(a, e, words)) break;`,
-		New:   `(void)ll_wait_all(a, e, words);`,
+		Old:   `if (!ll_wait_all(a, e, flags, words)) break;`,
+		New:   `(void)ll_wait_all(a, e, flags, words);`,
 		Guard: Test{inEmulate, "TestRule17WhoHasGivenUpPublishesNothing"},
 	},
 	{

@@ -39,6 +39,7 @@ type call struct {
 	limit       uint64 // nanoseconds
 	rank, world int
 	op          plugin.Op
+	word        plugin.CallWord
 	root        int
 	region      [maxRanks]uint64
 	pipes       uint64             // their offset in a region
@@ -66,9 +67,10 @@ func newCall(g cudatest.Grid, behind arguments) *call {
 	c := &call{
 		send: u64(argSend), recv: u64(argRecv), bytes: int64(u64(argBytes)), scalar: math.Float64frombits(u64(argScalar)),
 		watch: u64(argAbort), limit: u64(argLimit), rank: u32(argRank), world: u32(argWorld),
-		op: plugin.Op(u32(argOp) & 0xFFFF), root: u32(argRoot),
+		op: plugin.Op(p[argOp]), root: u32(argRoot),
 		done: g.Done,
 	}
+	c.word = plugin.CallWord(binary.LittleEndian.Uint16(p[argOp+2:])) << 48
 	for i := range maxRanks {
 		c.region[i] = u64(argRegion + 8*i)
 	}

@@ -1,6 +1,8 @@
 package cudaipctest
 
 import (
+	"strings"
+
 	"github.com/shunt-ccl/shunt/cuda/cudatest"
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/transports/cudaipc/internal/parts"
@@ -63,10 +65,39 @@ func Kernels() map[string]cudatest.Kernel {
 
 // launch makes a kernel of what one call does. The name says where its pipes lie.
 func launch(name string, behind arguments, run func(*call)) cudatest.Kernel {
-	part := parts.Of(name)
+	part, compares, waits := parts.Of(name), comparesCalls(name), waitsOnly(name)
 	return func(g cudatest.Grid) {
 		c := newCall(g, behind)
 		c.pipes = pipesIn(part, c.world)
-		run(c)
+		switch {
+		case waits:
+			c.agree(0)
+		case compares:
+			c.agree(c.bytes)
+		}
+		if !c.lost {
+			run(c)
+		}
 	}
+}
+
+// waitsOnly reports whether a kernel compares what is called, but for its bytes.
+func waitsOnly(name string) bool {
+	return name == "shunt_barrier" || name == "shunt_symmetric_begin" || strings.HasPrefix(name, "shunt_reduce_scatter_v_")
+}
+
+// comparesCalls reports whether a kernel compares what is called, as in kernels/call.cuh; those of channels compare
+// lengths alone.
+func comparesCalls(name string) bool {
+	for _, other := range []string{"all_to_all_v", "broadcast_ll128", "reduce_ll128", "all_reduce_delivered"} {
+		if strings.HasPrefix(name, "shunt_"+other) {
+			return false
+		}
+	}
+	for _, collective := range []string{"all_reduce", "reduce", "broadcast", "all_gather", "all_to_all"} {
+		if strings.HasPrefix(name, "shunt_"+collective) {
+			return true
+		}
+	}
+	return false
 }

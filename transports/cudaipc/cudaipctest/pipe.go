@@ -154,5 +154,18 @@ func (c *call) rows(n int64) (all [maxRanks][]byte) {
 	return all
 }
 
+// agree exchanges with every peer what is called, and gives up where a peer calls something else.
+func (c *call) agree(bytes int64) {
+	word := c.word | plugin.CallWord(bytes)
+	own, all := binary.LittleEndian.AppendUint64(nil, uint64(word)), c.rows(8)
+	c.exchange(c.everyone(own), all)
+	for p := range c.world {
+		if theirs := binary.LittleEndian.Uint64(all[p]); p != c.rank && !c.lost && theirs != uint64(word) {
+			c.contradict(plugin.FaultCall, p, [3]uint64{uint64(word)}, [3]uint64{theirs})
+			c.lost = true
+		}
+	}
+}
+
 // meet returns once every rank has called it.
 func (c *call) meet() { c.exchange(c.everyone([]byte{1}), c.rows(1)) }

@@ -15,15 +15,16 @@ __device__ __forceinline__ void barrier(const shunt_kernel_args &a) {
   u64 *epoch = epoch_of(a, SHUNT_CLASS_LL);
   const u64 e = *epoch + 1;
   const bool lost = earlier_fault(a) != SHUNT_FAULT_NONE;  // a wait of an earlier kernel
-  if (!lost) ll_refresh(a, e, threadIdx.x == 0);
+  const Flags flags = ll_flags(a, e, 0);
+  if (!lost) ll_refresh(a, e, flags, threadIdx.x == 0);
   if (threadIdx.x == 0 && !lost) {
     fence_system();  // what this stream wrote before is visible to all before the packets are
     const int64_t slot = ll_offset(a.world, e, a.rank);
 #pragma unroll
     for (int p = 0; p < SHUNT_MAX_RANKS; p++)
-      if (p < a.world && p != a.rank) ll_store(a.region[p] + slot, 0, ll_flag(e));
+      if (p < a.world && p != a.rank) ll_store(a.region[p] + slot, 0, flags);
     u64 words[SHUNT_MAX_RANKS];
-    (void)ll_wait_all(a, e, words);  // nothing that follows touches a peer
+    (void)ll_wait_all(a, e, flags, words);  // nothing that follows touches a peer
     fence_system();  // what peers wrote before their packets is visible to whatever follows
   }
   advance(epoch, e);
@@ -40,10 +41,14 @@ __device__ __forceinline__ void gate(const shunt_kernel_args &a, Spoken spoken) 
   const u64 e = *epoch_of(a, kClass) + 1;
   const int p = threadIdx.x;
   if (p >= a.world || p == a.rank || earlier_fault(a) != SHUNT_FAULT_NONE) return;
-  const int64_t gates = SHUNT_OFF_GATE + kGate * SHUNT_MAX_RANKS * 8;
-  store_relaxed(reinterpret_cast<void *>(a.region[p] + gates + a.rank * 8), e);
+  const u64 call = call_word(a, a.bytes);
+  const int64_t gates = SHUNT_OFF_GATE + kGate * SHUNT_MAX_RANKS * 16;
+  store_line(reinterpret_cast<void *>(a.region[p] + gates + a.rank * 16), word2{e, call});
+  auto there = [&] { return reached(own(a) + gates + p * 16, e) || spoken(p, e); };
   Wait wait(a);
-  while (!reached(own(a) + gates + p * 8, e) && !spoken(p, e) && !wait.over(p, e)) {
+  while (!there() && !wait.over(p, e, [&] {
+    return in_another_call(a, p, e, call, [&] { return there() ? call : kNoCall; });
+  })) {
   }
 }
 
@@ -59,12 +64,13 @@ __device__ __forceinline__ void gate_staged(const shunt_kernel_args &a) {
       a, [&](int p, u64 e) { return reached(own(a) + SHUNT_OFF_STAGED + p * 8, e); });
 }
 
-// Before one in LL128: the flag in the first line of its first warp's first unit, which stays
-// until the peer has heard from here.
+// Before one in LL128: the number in the first line of its first warp's first unit, which stays
+// until the peer has heard from here. Whether that is of the same call the kernel says.
 __device__ __forceinline__ void gate_ll128(const shunt_kernel_args &a) {
   constexpr int kFirstFlag = 7 * 16 + 8;  // of lane 7, the last one of a line
   gate<SHUNT_GATE_LL128, SHUNT_CLASS_LL128>(a, [&](int p, u64 e) {
-    return load_relaxed(own(a) + SHUNT_OFF_LL128(a.world) + p * kLL128SourceStride + ring(e) + kFirstFlag) == e;
+    const char *first = own(a) + SHUNT_OFF_LL128(a.world) + p * kLL128SourceStride + ring(e);
+    return ((load_relaxed(first + kFirstFlag) ^ e) & kNumber) == 0;
   });
 }
 

@@ -25,9 +25,8 @@ struct Meeting {
   int lost;       // a wait was given up: nothing above is to be used
 };
 
-// What all ranks must say alike of a call, told in the start barrier: the message's
-// bytes, the op, the root where there is one, and the kernel. Whoever hears of another
-// call uses no address of it.
+// Which kernel this is, in the call's word that ranks tell each other in the start barrier.
+// Whoever hears of another call uses no address of it.
 enum class Kind : u32 {
   kAllGather = 1,
   kAllToAll,
@@ -39,13 +38,6 @@ enum class Kind : u32 {
   kBroadcastChain,
   kReduceScatterV
 };
-constexpr u64 kLengthBits = (1ull << 48) - 1;  // of the call's word
-__device__ __forceinline__ u64 call_word(const shunt_kernel_args &a, Kind kind, int64_t bytes) {
-  const bool rooted = kind >= Kind::kReduceStaged && kind <= Kind::kBroadcastChain;
-  return (u64(kind) << 60) | (u64(rooted ? a.root & 15 : 0) << 56) |
-         (u64(a.op & 0xFF) << 48) | (u64(bytes) & kLengthBits);
-}
-
 // What a rank tells a peer of its send: where what the peer reads begins, a reference to
 // that, how long it is, the factor, and the call's word, of which `call` is the one that it
 // expects of its peers. The same to all.
@@ -57,14 +49,6 @@ struct Alike {
   __device__ __forceinline__ double scalar(double factor) const { return factor; }
   __device__ __forceinline__ u64 word(u64 call, int) const { return call; }
 };
-
-__device__ __noinline__ void tell_other_call(const shunt_kernel_args &a, int peer, u64 epoch, u64 mine, u64 theirs) {
-  tell_contradiction(a, SHUNT_FAULT_LENGTH, peer, epoch,
-      [&](volatile uint64_t *own_place, volatile uint64_t *their_place) {
-        own_place[0] = mine & kLengthBits;
-        their_place[0] = theirs & kLengthBits;
-      });
-}
 
 // What comes of the start barrier, for all threads that take part.
 enum class Met { kAll, kUnmapped, kLost };
@@ -130,6 +114,20 @@ __device__ __forceinline__ u64 import_address(const shunt_kernel_args &a, int pe
          (reference & ((1ull << kOffsetBits) - 1));
 }
 
+// What a wait for a peer's hello looks at: whether it does another call, too.
+__device__ __noinline__ u64 meeting_look(const shunt_kernel_args &a, int peer, u64 epoch, u64 since) {
+  since = Wait::look(a, peer, epoch, since);
+  const u64 call = call_word(a, a.bytes);
+  const char *hello = own(a) + SHUNT_OFF_HELLO + (block_index() * SHUNT_MAX_RANKS + peer) * 64;
+  if (since != Wait::kOver && in_another_call(a, peer, epoch, call, [&] {
+        bool all = true;
+        for (int i = 0; i < 4; i++) all = all && load_packet(hello + i * 16).w == ll_flag(epoch);
+        return all ? call : kNoCall;
+      }))
+    return Wait::kOver;
+  return since;
+}
+
 // The start barrier. kAll if all buffers can be reached, otherwise kUnmapped: all ranks
 // that are not kLost get the same. No bytes need no address; a negative number is a buffer that
 // peers must not reach. told says what each peer hears of send. t counts the threads that take part, of whom there are
@@ -171,7 +169,7 @@ template <class Join, class Told>
       ll_store(slot, told.reference(m.mine[0], p), flag);
       ll_store(slot + 16, m.mine[1], flag);
       ll_store(slot + 32, __double_as_longlong(told.scalar(a.scalar)), flag);
-      const u64 call = call_word(a, kind, told.length(a.rank));
+      const u64 call = call_word(a, told.length(a.rank), u32(kind));
       ll_store(slot + 48, told.word(call, p), flag);
       const char *hello = own(a) + SHUNT_OFF_HELLO + (block_index() * SHUNT_MAX_RANKS + p) * 64;
       u64 word[4];
@@ -183,7 +181,7 @@ template <class Join, class Told>
         do {
           packet = load_packet(hello + i * 16);
           met = packet.y == flag && packet.w == flag;
-        } while (!met && !wait.over(p, e));
+        } while (!met && !wait.over_by<meeting_look>(p, e));
         if (!met) break;
         word[i] = ll_word(packet);
       }
@@ -218,6 +216,18 @@ template <class Join>
   return meet(a, m, kind, e, send_bytes, recv_bytes, threadIdx.x, [] { __syncthreads(); });
 }
 
+// What a wait for a peer's end looks at: whether it does another call, too.
+__device__ __noinline__ u64 parting_look(const shunt_kernel_args &a, int peer, u64 epoch, u64 since) {
+  since = Wait::look(a, peer, epoch, since);
+  const u64 call = call_word(a, a.bytes);
+  const char *done = own(a) + SHUNT_OFF_DONE + (block_index() * SHUNT_MAX_RANKS + peer) * 8;
+  if (since != Wait::kOver && in_another_call(a, peer, epoch, call, [&] {
+        return (long long)(load_acquire(done) - epoch) >= 0 ? call : kNoCall;
+      }))
+    return Wait::kOver;
+  return since;
+}
+
 // The end barrier, also after falling back, so that no start barrier is
 // overwritten before it is read: this block's stores to peers are visible to them, and theirs
 // here; nobody reads this rank's memory any more. met is whether this thread has given up
@@ -234,7 +244,8 @@ __device__ __forceinline__ void part(const shunt_kernel_args &a, u64 e, bool met
                   e);
     // wait_for acquires: the peer's stores to recv are visible to what follows, which
     // touches no peer.
-    met = wait_for(a, own(a) + SHUNT_OFF_DONE + (block_index() * SHUNT_MAX_RANKS + p) * 8, e, p);
+    const char *done = own(a) + SHUNT_OFF_DONE + (block_index() * SHUNT_MAX_RANKS + p) * 8;
+    met = wait_for(a, done, e, [&](Wait &wait) { return wait.over_by<parting_look>(p, e); });
   }
   // Where a wait was given up peers may still reach this rank's memory, which stays.
   if (!__syncthreads_or(!met) && threadIdx.x == 0) raise(&counts_of(a)->ended, 1);

@@ -56,21 +56,21 @@ __device__ __forceinline__ void exchange_ll(const shunt_kernel_args &a, const Bl
     if (epoch.lost) break;
     const u64 e = base + 1 + round;
     const bool active = i < packets || rounds > 1 || threadIdx.x == 0;
-    ll_refresh(a, e, active);
+    const Flags flags = ll_flags(a, e, a.bytes);
+    ll_refresh(a, e, flags, active);
     if (active) {
-      const u32 flag = ll_flag(e);
       const int64_t slot = ll_offset(a.world, e, a.rank);
 #pragma unroll
       for (int p = 0; p < SHUNT_MAX_RANKS; p++) {
         if (p >= a.world) break;
         const u64 word = kSpread ? source(outgoing[kSpread ? p : 0]) : mine;
         if (p != a.rank)
-          ll_store(a.region[p] + slot, word, flag);
+          ll_store(a.region[p] + slot, word, flags);
         else
           mine = word;
       }
       u64 words[SHUNT_MAX_RANKS];
-      if (!ll_wait_all(a, e, words)) break;
+      if (!ll_wait_all(a, e, flags, words)) break;
       if (round == 0) heard_from_peers();
 #pragma unroll
       for (int s = 0; s < SHUNT_MAX_RANKS; s++) words[s] = s == a.rank ? mine : words[s];
@@ -86,8 +86,8 @@ template <class T, bool kSpread, class Blocks, class Source, class Sink, class F
 __device__ __forceinline__ bool exchange_ll128(const shunt_kernel_args &a, const Blocks &blocks, Source source,
     Sink sink, Fenced fenced = {}) {
   const Epoch epoch(a, SHUNT_CLASS_LL128);
-  const u64 base = epoch.value + 1;
   const Lane l(a, fenced);
+  const u64 base = first_unit(epoch.value), mark = line_mark(a);
   const Deal deal(a.bytes);
   const int64_t out = ll128_offset(a.world, 0, a.rank);
   const char *in = own(a) + ll128_offset(a.world, 0, 0);
@@ -111,7 +111,7 @@ __device__ __forceinline__ bool exchange_ll128(const shunt_kernel_args &a, const
       for (int k = 1; k < SHUNT_MAX_RANKS; k++) {
         if (k >= a.world) break;
         const int p = a.rank + k < a.world ? a.rank + k : a.rank + k - a.world;
-        store(a.region[p] + slot, kSpread ? lines[k] : lines[1], unit);
+        store(a.region[p] + slot, kSpread ? lines[k] : lines[1], unit | mark);
       }
     });
     return true;
@@ -123,14 +123,14 @@ __device__ __forceinline__ bool exchange_ll128(const shunt_kernel_args &a, const
     if (!met) break;
     const word2 mine = load(a.rank, round);
     word2 lines[SHUNT_MAX_RANKS];
-    met = ll128_wait_all(a, l, in + ring(base + round), base + round, lines);
+    met = ll128_wait_all(a, l, in + ring(base + round), (base + round) | mark, lines);
     if (!met) break;
     if (round == 0) heard_from_peers();
 #pragma unroll
     for (int s = 0; s < SHUNT_MAX_RANKS; s++) lines[s] = select(s == a.rank, mine, lines[s]);
     sink(l, deal.offset(round), lines);
   }
-  epoch.advance(base - 1 + deal.rounds);
+  epoch.advance(epoch.value + deal.rounds);
   return met;
 }
 

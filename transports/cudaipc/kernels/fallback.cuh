@@ -98,7 +98,12 @@ __device__ __forceinline__ void reduce_ll128_body(const shunt_kernel_args &a) {
     auto flag = [&](int s) { return channel_flag(received[s] + 1 + k, a.bytes); };
     if (!ll128_wait_each(
             a, l, [&](int s) { return own(a) + channel_offset(a.world, s, lane) + ring(received[s] + 1 + k); }, flag,
-            [&] { return block_index() < owners && threadIdx.x < 32 && contradicted_by_any(a); }, lines))
+            [&](Wait &wait, int s, u64 flag) {
+              return wait.over(max(s, 0), flag, [&] {
+                return block_index() < owners && threadIdx.x < 32 && contradicted_by_any(a);
+              });
+            },
+            lines))
       return;
     // As Inlet::take: the vote was the whole warp's, so the slots have been read.
     if ((threadIdx.x & 31) == 0) {

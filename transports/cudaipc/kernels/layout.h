@@ -33,8 +33,9 @@ typedef struct shunt_kernel_args {
   uint64_t timeout; /* nanoseconds a wait may last; 0: what the watch says */
   int32_t rank;
   int32_t world;
-  int16_t op;       /* shunt_op */
-  int16_t fenced;   /* 1: lines do not arrive whole, as over PCIe, see ll128.cuh; alike on all ranks */
+  uint8_t op;       /* shunt_op */
+  uint8_t fenced;   /* 1: lines do not arrive whole, as over PCIe, see ll128.cuh; alike on all ranks */
+  uint16_t what;    /* what is called, as call.cuh has it; alike on all ranks but of send and recv */
   int32_t root;     /* root, or peer of send and recv; all_reduce_staged: see width.cuh */
   uint64_t region[SHUNT_MAX_RANKS]; /* every rank's region, mapped here; own at [rank] */
 } shunt_kernel_args;
@@ -67,6 +68,9 @@ typedef struct shunt_kernel_args_on_device {
   int64_t recv_capacity; /* and at base.recv */
 } shunt_kernel_args_on_device;
 
+/* shunt_collective, as far as kernels ask. */
+enum { SHUNT_CALL_REDUCE_SCATTER_V = 6 };
+
 /* What a wait was for when it was given up; the first one stays. */
 enum {
   SHUNT_FAULT_NONE = 0,
@@ -74,7 +78,8 @@ enum {
   SHUNT_FAULT_TIMEOUT = 2, /* args.timeout passed */
   SHUNT_FAULT_ASYMMETRIC = 3, /* the receive memory lies elsewhere on a peer than symmetric memory should */
   SHUNT_FAULT_LENGTH = 4, /* a peer sends a message of another length than this rank receives */
-  SHUNT_FAULT_COUNTS = 5 /* a count or displacement in device memory cannot be */
+  SHUNT_FAULT_COUNTS = 5, /* a count or displacement in device memory cannot be */
+  SHUNT_FAULT_CALL = 7    /* a peer does another call than this rank; 6 is none of a kernel's */
 };
 typedef struct shunt_fault {
   uint32_t kind;
@@ -93,7 +98,8 @@ typedef struct shunt_watch {
   shunt_fault fault;     /* as at SHUNT_OFF_FAULT; kind is written last */
   /* SHUNT_FAULT_ASYMMETRIC: this rank's range, offset and bytes of its receive memory, with bit 62 set where send
    * memory is the same, if that matters; SHUNT_FAULT_LENGTH: bytes; SHUNT_FAULT_COUNTS: count and displacement in
-   * elements, and 0 for send memory, 1 for receive memory, 2 for what this rank sends to itself */
+   * elements, and 0 for send memory, 1 for receive memory, 2 for what this rank sends to itself; SHUNT_FAULT_CALL: the
+   * word of call.cuh */
   uint64_t fault_own[3];
   /* and those of the peer; SHUNT_FAULT_COUNTS: elements that there is room for, or that this rank receives from
    * itself */
@@ -206,10 +212,14 @@ enum { SHUNT_GATE_DIRECT, SHUNT_GATE_STAGED, SHUNT_GATE_LL128, SHUNT_GATES };
 #define SHUNT_OFF_TURN (SHUNT_OFF_COMBINED + SHUNT_MAX_RANKS * 8)
 /* [peer] u64, written by peer: the long message that it has long waited to be offered memory for; 0: none */
 #define SHUNT_OFF_PENDING (SHUNT_OFF_TURN + 64)
-/* [gate][peer] u64, written by peer: the call before whose kernel it is, by its epoch */
+/* [gate][peer] two u64, written by peer: the call before whose kernel it is, by its epoch and as in call.cuh */
 #define SHUNT_OFF_GATE (SHUNT_OFF_PENDING + SHUNT_MAX_RANKS * 8)
+/* [peer] u64, written by peer: its call, the last one that staged, as in call.cuh */
+#define SHUNT_OFF_CALL (SHUNT_OFF_GATE + SHUNT_GATES * SHUNT_MAX_RANKS * 16)
+/* [peer] u64: since when a peer seems to be in another call, see elsewhere.cuh */
+#define SHUNT_OFF_ODD (SHUNT_OFF_CALL + SHUNT_MAX_RANKS * 8)
 /* [export] shunt_export */
-#define SHUNT_OFF_EXPORTS (((SHUNT_OFF_GATE + SHUNT_GATES * SHUNT_MAX_RANKS * 8) + 4095) / 4096 * 4096)
+#define SHUNT_OFF_EXPORTS (((SHUNT_OFF_ODD + SHUNT_MAX_RANKS * 8) + 4095) / 4096 * 4096)
 #define SHUNT_OFF_IMPORTS (SHUNT_OFF_EXPORTS + SHUNT_MAX_EXPORTS * 32) /* [rank][export] u64: its base, mapped here */
 /* shunt_counts: the directory ends with it */
 #define SHUNT_OFF_COUNTS(world) (SHUNT_OFF_IMPORTS + (world) * SHUNT_MAX_EXPORTS * 8)

@@ -10,12 +10,12 @@
 // every round (its partner's packet of the next round is its proof).
 #pragma once
 
-#include "device.cuh"
+#include "elsewhere.cuh"
 
 namespace shunt {
 
-// Slots hold a 32-bit flag: the epoch's low 31 bits, and a bit that makes it
-// differ from 0, the value of fresh memory.
+// A 32-bit flag that says no more than when: the epoch's low 31 bits, and a bit that makes
+// it differ from 0, the value of fresh memory.
 __device__ __forceinline__ u32 ll_flag(u64 epoch) { return u32(epoch) | 0x80000000u; }
 
 // Offset within any region of this thread's packet from a source.
@@ -27,35 +27,36 @@ __device__ __forceinline__ int64_t ll_offset(int world, u64 epoch, int source) {
 
 constexpr int64_t kLLSourceStride = int64_t(SHUNT_MAX_BLOCKS) * SHUNT_LL_BLOCK_BYTES;
 
+__device__ __forceinline__ void ll_store(u64 address, u64 word, Flags flags) {
+  store_packet(reinterpret_cast<void *>(address), make_uint4(u32(word), flags.first, u32(word >> 32), flags.second));
+}
 __device__ __forceinline__ void ll_store(u64 address, u64 word, u32 flag) {
-  store_packet(reinterpret_cast<void *>(address), make_uint4(u32(word), flag, u32(word >> 32), flag));
+  ll_store(address, word, Flags{flag, flag});
 }
 
-// Flags repeat after 2^31 epochs, so a packet left untouched for exactly that
-// long would look fresh. Twice in 2^30 epochs (once per parity) every slot of
-// the block is written anew. Nobody waits for these packets.
-__device__ __noinline__ void ll_rewrite(const shunt_kernel_args &a, u64 epoch) {
-  const u32 flag = ll_flag(epoch);
+// Epochs repeat after 2^15, so a packet left untouched for exactly that long would look
+// fresh to a call like it. Twice in 2^14 epochs (once per parity) every slot of the block is
+// written anew. Nobody waits for these packets.
+__device__ __noinline__ void ll_rewrite(const shunt_kernel_args &a, u64 epoch, Flags flags) {
   const u64 slot = ll_offset(a.world, epoch, a.rank);
   for (int p = 0; p < a.world; p++)
     for (int t = blockDim.x; p != a.rank && t + int(threadIdx.x) < SHUNT_MAX_THREADS; t += blockDim.x)
-      ll_store(a.region[p] + slot + t * 16, 0, flag);
+      ll_store(a.region[p] + slot + t * 16, 0, flags);
 }
-__device__ __forceinline__ void ll_refresh(const shunt_kernel_args &a, u64 epoch, bool sent) {
-  if ((epoch & 0x3FFFFFFF) >= 2) return;
+__device__ __forceinline__ void ll_refresh(const shunt_kernel_args &a, u64 epoch, Flags flags, bool sent) {
+  if ((epoch & kEpoch / 2) >= 2) return;
   const u64 slot = ll_offset(a.world, epoch, a.rank);
   for (int p = 0; p < a.world && !sent; p++)
-    if (p != a.rank) ll_store(a.region[p] + slot, 0, ll_flag(epoch));
-  ll_rewrite(a, epoch);
+    if (p != a.rank) ll_store(a.region[p] + slot, 0, flags);
+  ll_rewrite(a, epoch, flags);
 }
 
 __device__ __forceinline__ u64 ll_word(uint4 packet) { return u64(packet.x) | u64(packet.z) << 32; }
 
 // Waits for the packets of every peer at once; words[s] becomes that of rank s,
 // words[own rank] is left alone. False if the wait was given up.
-[[nodiscard]] __device__ __forceinline__ bool ll_wait_all(const shunt_kernel_args &a, u64 epoch,
+[[nodiscard]] __device__ __forceinline__ bool ll_wait_all(const shunt_kernel_args &a, u64 epoch, Flags flags,
     u64 (&words)[SHUNT_MAX_RANKS]) {
-  const u32 flag = ll_flag(epoch);
   const char *slot = own(a) + ll_offset(a.world, epoch, 0);
   Wait wait(a);
   int missing;
@@ -71,10 +72,15 @@ __device__ __forceinline__ u64 ll_word(uint4 packet) { return u64(packet.x) | u6
     for (int s = 0; s < SHUNT_MAX_RANKS; s++) {
       if (s >= a.world) break;
       if (s == a.rank) continue;
-      if (packet[s].y != flag || packet[s].w != flag) missing = s;
+      if (packet[s].y != flags.first || packet[s].w != flags.second) missing = s;
       words[s] = ll_word(packet[s]);
     }
-  } while (missing >= 0 && !wait.over(missing, epoch));
+  } while (missing >= 0 && !wait.over_unless(missing, epoch, [&] {
+             // A packet that is there and not this call's.
+             const u64 mine = call_of_flags(flags),
+                       theirs = call_of_packet(load_packet(slot + missing * kLLSourceStride), epoch);
+             return Wait::Calls{mine, theirs == kNoCall ? mine : theirs};
+           }));
   return missing < 0;
 }
 

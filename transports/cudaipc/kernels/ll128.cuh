@@ -6,7 +6,8 @@
 // is stored behind a fence, and the line is loaded anew once its flag is there.
 //
 // A warp moves units of 480 bytes. Units are numbered for ever: number n uses
-// slot n mod 8 of the warp's ring and has the flag n, from 1. A warp may send up
+// slot n mod 8 of the warp's ring and has the number n, from 1, in its flags, beside which
+// they say of which call it is. A warp may send up
 // to kAhead units ahead of the one it waits for. Reusing a slot is safe among
 // ranks that run alike: before a warp sends unit n it has received unit
 // n - kAhead - 1 from every peer, whose warp had then consumed unit
@@ -15,7 +16,7 @@
 // call of more than one unit a warp every warp takes part in every one.
 #pragma once
 
-#include "device.cuh"
+#include "elsewhere.cuh"
 
 namespace shunt {
 
@@ -59,6 +60,13 @@ __device__ __forceinline__ int64_t ll128_offset(int world, int phase, int source
 constexpr int64_t kLL128SourceStride = int64_t(SHUNT_MAX_BLOCKS) * SHUNT_LL128_BLOCK_BYTES;
 
 __device__ __forceinline__ int ring(u64 unit) { return (int(unit) & (SHUNT_RING - 1)) * 512; }
+
+// What this lane's line says of the call beside the number of a unit. Numbers are counted from
+// the epoch's.
+__device__ __forceinline__ u64 line_mark(const shunt_kernel_args &a) {
+  return part_of_call(call_word(a, a.bytes), (threadIdx.x & 31) >> 3);
+}
+__device__ __forceinline__ u64 first_unit(u64 epoch) { return (epoch + 1) & kNumber; }
 
 // This lane's two words of the unit at a byte offset of the caller's memory.
 template <class T>
@@ -105,11 +113,12 @@ __device__ __forceinline__ void fence_unit() {
 }
 
 // Waits for one unit of every peer; w[s] becomes that of rank s, w[own rank] is
-// left alone. slot(s) and flag(s) say where and for what, in_vain as for Wait::over.
+// left alone. slot(s) and flag(s) say where and for what; over(wait, s, flag) asks the wait, where
+// s is a rank whose line this lane misses, or negative.
 // The whole warp calls it, and gets false if the wait was given up.
-template <class Slot, class Flag, class InVain>
+template <class Slot, class Flag, class Over>
 [[nodiscard]] __device__ __forceinline__ bool ll128_wait_each(const shunt_kernel_args &a, const Lane &l, Slot slot,
-    Flag flag, InVain in_vain, word2 (&w)[SHUNT_MAX_RANKS]) {
+    Flag flag, Over over, word2 (&w)[SHUNT_MAX_RANKS]) {
   Wait wait(a);
   bool again = l.fenced;  // words may have been loaded before they came: once more
   for (;;) {
@@ -132,15 +141,31 @@ template <class Slot, class Flag, class InVain>
       }
       return true;
     }
-    if (__any_sync(~0u, wait.over(missing < 0 ? 0 : missing, flag(0), in_vain))) return false;
+    if (__any_sync(~0u, over(wait, missing, flag(0)))) return false;
   }
 }
 
-// The same where all ranks run alike; first is the slot of source 0.
+// The same where all ranks run alike; first is this lane's place in the slot of source 0, and
+// flag what its line must have.
 [[nodiscard]] __device__ __forceinline__ bool ll128_wait_all(const shunt_kernel_args &a, const Lane &l,
-    const char *first, u64 unit, word2 (&w)[SHUNT_MAX_RANKS]) {
+    const char *first, u64 flag, word2 (&w)[SHUNT_MAX_RANKS]) {
+  auto over = [&](Wait &wait, int s, u64) {
+    return wait.over_unless(max(s, 0), flag, [&] {
+      // Lines that are there and not this call's, or another call that the peer has begun.
+      const u64 mine = call_word(a, a.bytes);
+      u64 theirs = mine;
+      if (s >= 0) {
+        theirs = call_of_unit(first + s * kLL128SourceStride - (threadIdx.x & 31) * 16, flag);
+        if (theirs == kNoCall) {
+          theirs = other_call_nearby(a, s, mine);
+          if (theirs == kNoCall || !is_elsewhere(a, s, theirs)) theirs = mine;
+        }
+      }
+      return Wait::Calls{mine, theirs};
+    });
+  };
   return ll128_wait_each(
-      a, l, [&](int s) { return first + s * kLL128SourceStride; }, [&](int) { return unit; }, [] { return false; }, w);
+      a, l, [&](int s) { return first + s * kLL128SourceStride; }, [&](int) { return flag; }, over, w);
 }
 
 // How the units of a message are dealt to the warps of so many blocks. Neighbouring

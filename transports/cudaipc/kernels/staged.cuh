@@ -14,6 +14,7 @@
 #pragma once
 
 #include "pull.cuh"
+#include "stages.cuh"
 #include "width.cuh"
 
 namespace shunt {
@@ -22,39 +23,6 @@ constexpr int kCombiners = SHUNT_MAX_WARPS / 2;             // the last warps
 constexpr int kStagers = SHUNT_MAX_WARPS - kCombiners - 1;  // the first; between them is the teller
 constexpr int kRow = 512;                                   // bytes that a warp moves with a vector a thread
 static_assert(SHUNT_CHUNK_BYTES % kRow == 0, "a chunk is of whole rows");
-
-__device__ __forceinline__ int64_t staged_word(int rank) { return (block_index() * SHUNT_MAX_RANKS + rank) * 8; }
-
-// Where in a region source's stage of this block for a chunk is.
-__device__ __forceinline__ int64_t stage_of(int world, int source, u64 chunk) {
-  return SHUNT_OFF_STAGING(world) +
-         (int64_t(source * SHUNT_MAX_BLOCKS + block_index()) * SHUNT_STAGES + int(chunk % SHUNT_STAGES)) *
-             SHUNT_STAGE_BYTES(world);
-}
-
-// Lane p of a warp waits until peer p's word, if asked for, has reached a value;
-// seen is what the lane saw last. Acquires, for the whole warp, which gets false if the
-// wait was given up, or fault says that one of an earlier kernel was.
-[[nodiscard]] __device__ __forceinline__ bool wait_words(const shunt_kernel_args &a, int64_t offset, bool asked,
-    u64 value, u64 &seen, u32 fault) {
-  const int p = threadIdx.x & 31;
-  bool met = true;
-  if (asked && (long long)(seen - value) < 0) {
-    const char *word = own(a) + offset + staged_word(p);
-    Wait wait(a);
-    do seen = load_acquire(word);
-    while ((long long)(seen - value) < 0 && !wait.over(p, value));
-    met = (long long)(seen - value) >= 0;
-  }
-  return __all_sync(~0u, met && fault == SHUNT_FAULT_NONE);
-}
-
-// Raises the word of this rank at every peer; the whole warp calls it.
-__device__ __forceinline__ void tell_peers(const shunt_kernel_args &a, int64_t offset, u64 value) {
-  const int p = threadIdx.x & 31;
-  if (p < a.world && p != a.rank)
-    store_relaxed(reinterpret_cast<void *>(a.region[p] + offset + staged_word(a.rank)), value);
-}
 
 // Where the shards lie and who owns them: shard (mine + k) mod world belongs to rank
 // (own rank + k) mod world, if it is below owners.
@@ -279,7 +247,7 @@ template <class T, bool kAny, int kStagers, class First>
     const u64 n = share.base + k;
     const u32 fault = k == 0 ? earlier_fault(a) : 0;  // of an earlier kernel
     // Acquire: the owner had read the stage before it said so.
-    const bool met = wait_words(a, SHUNT_OFF_TAKEN, owner, n + 1 - SHUNT_STAGES, seen, fault);
+    const bool met = wait_taken(a, owner, n + 1 - SHUNT_STAGES, seen, fault);
     if (met)
       with_chunks<T, kAny>(a, deed, is_whole<kAny>(a, deed, share.at(a, k)), [&](auto c) {
         c.template stage<kStagers>(warp, share.at(a, k), stage_of(a.world, a.rank, n));
@@ -306,6 +274,8 @@ __device__ __forceinline__ void tell_staged(const shunt_kernel_args &a, const Sh
 #pragma unroll
     for (int other = 16; other > 0; other /= 2) staged = min(staged, __shfl_xor_sync(~0u, staged, other));
     if (staged != told) {
+      if (told == 0 && block_index() == 0 && lane < a.world && lane != a.rank)
+        store_relaxed(reinterpret_cast<void *>(a.region[lane] + SHUNT_OFF_CALL + a.rank * 8), call_word(a, a.bytes));
       // Release: the stores of the stagers come before the counts.
       fence_system();
       __syncwarp();
@@ -331,7 +301,7 @@ template <class T, bool kAny, int kCombiners, class Sink>
     const u64 n = share.base + k;
     const u32 fault = k == 0 ? earlier_fault(a) : 0;  // of an earlier kernel
     // Acquire: what the peers staged is visible from here, past L1.
-    if (!wait_words(a, SHUNT_OFF_STAGED, source, n + 1, seen, fault)) return false;
+    if (!wait_staged(a, source, n + 1, seen, fault)) return false;
     if (k == 0) heard_from_peers();
     with_chunks<T, kAny>(a, deed, (kAny || straight) && is_whole<kAny>(a, deed, share.at(a, k)), [&](auto c) {
       c.template combine<kCombiners>(warp, share.at(a, k), own(a) + stage_of(a.world, 0, n), sink);

@@ -50,7 +50,8 @@ __device__ __forceinline__ void symmetric_begin(const shunt_kernel_args &a) {
   const bool active = lane < 3;
   const u64 mine = lane == 0 ? a.send : lane == 1 ? a.recv : u64(a.bytes);
   bool met = !__any_sync(~0u, earlier_fault(a) != SHUNT_FAULT_NONE);  // a wait of an earlier kernel
-  if (met) ll_refresh(a, e, active);
+  const Flags flags = ll_flags(a, e, 0);  // the bytes are compared as the words below
+  if (met) ll_refresh(a, e, flags, active);
   u32 differing = 0;
   u64 words[SHUNT_MAX_RANKS];
   if (active && met) {
@@ -58,8 +59,8 @@ __device__ __forceinline__ void symmetric_begin(const shunt_kernel_args &a) {
     const int64_t slot = ll_offset(a.world, e, a.rank);
 #pragma unroll
     for (int p = 0; p < SHUNT_MAX_RANKS; p++)
-      if (p < a.world && p != a.rank) ll_store(a.region[p] + slot, mine, ll_flag(e));
-    met = ll_wait_all(a, e, words);
+      if (p < a.world && p != a.rank) ll_store(a.region[p] + slot, mine, flags);
+    met = ll_wait_all(a, e, flags, words);
 #pragma unroll
     for (int p = 0; p < SHUNT_MAX_RANKS; p++)
       if (p < a.world && p != a.rank && met && words[p] != mine) differing |= 1u << p;

@@ -24,6 +24,7 @@ var constants = map[string]int{
 	"SHUNT_MAX_BLOCKS":     5,
 	"kLook":                64,
 	"kWatch":               50000,
+	"kPatience":            1 << 30, // stores may be held back for ever so long
 	"SHUNT_MAX_THREADS":    128,
 	"SHUNT_MAX_EXPORTS":    16,
 	"SHUNT_CHUNK_BYTES":    2048,

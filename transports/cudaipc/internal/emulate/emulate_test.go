@@ -97,6 +97,9 @@ var (
 	}}}
 	// As many ranks as a host may have need more blocks.
 	manyRanks = &variant{Build: Build{Types: float32Only, Constants: map[string]int{"SHUNT_MAX_BLOCKS": 9}}}
+	// Waits look often at what peers do, and soon believe it.
+	asking = &variant{Build: Build{Types: float32Only,
+		Constants: map[string]int{"SHUNT_MAX_BLOCKS": 9, "kLook": 16, "kPatience": 2}}}
 	// The kernels that use channels. Waits look always at why they may be given up, and blocks are few, which do not join
 	// at their end.
 	looking = &variant{Build: Build{Types: float32Only, Only: usesChannels,
@@ -401,18 +404,18 @@ func testLengths(t *testing.T, v *variant, worlds []int, seeds int) {
 	}
 }
 
-// Kernels that use peers' addresses learn that a rank has called with another length before they do: nothing is stored
-// on any rank.
-func TestCallsThatDifferUseNoAddress(t *testing.T) {
+// Ranks that call something else, by its length, op, dtype, collective or root, are told so by every kernel whose ranks
+// meet or hear all others; those of channels compare lengths. Nothing is stored on any rank.
+func TestCallsThatDifferAreTold(t *testing.T) {
 	t.Parallel()
-	program, kernels := standard.ofFloats(t)
-	kernels = slices.DeleteFunc(kernels, func(k string) bool { return !usesAddresses(k) })
-	require.NotEmpty(t, kernels)
-	for _, world := range []int{2, 3, 4} {
+	program, kernels := asking.compiled(t)
+	kernels = slices.DeleteFunc(kernels, func(k string) bool { return !comparesCalls(k) })
+	require.Greater(t, len(kernels), 25)
+	for _, world := range []int{2, 3, 5} {
 		for seed := range seeds(t, 8) {
 			for _, kernel := range kernels {
 				if world == 2 && strings.HasPrefix(kernel, "shunt_reduce_staged") {
-					continue // two ranks need no addresses there
+					continue // two ranks need not meet there
 				}
 				t.Run(fmt.Sprintf("%s world %d seed %d", kernel, world, seed), func(t *testing.T) {
 					t.Parallel()
@@ -424,9 +427,43 @@ func TestCallsThatDifferUseNoAddress(t *testing.T) {
 	}
 }
 
-func usesAddresses(kernel string) bool {
-	return !strings.HasPrefix(kernel, "shunt_reduce_scatter_staged") &&
-		(strings.Contains(kernel, "_direct") || strings.Contains(kernel, "_staged") || strings.Contains(kernel, "_chain"))
+// So is one rank whose kernel is another one: a peer has begun another call, and what is waited for does not come.
+func TestRanksInOtherKernelsAreTold(t *testing.T) {
+	t.Parallel()
+	program, kernels := asking.compiled(t)
+	kernels = slices.DeleteFunc(kernels, func(k string) bool {
+		return !comparesCalls(k) && k != "shunt_barrier" && k != "shunt_symmetric_begin"
+	})
+	for _, world := range []int{2, 3, 5} {
+		kernels := slices.Clone(kernels)
+		if world == 2 {
+			kernels = slices.DeleteFunc(kernels, func(k string) bool { return strings.HasPrefix(k, "shunt_reduce_staged") })
+		}
+		for seed := range seeds(t, 60) {
+			t.Run(fmt.Sprintf("world %d seed %d", world, seed), func(t *testing.T) {
+				t.Parallel()
+				arguments := append([]string{"--others", strconv.Itoa(world), strconv.Itoa(seed), "2"}, kernels...)
+				status, output := check(t.Context(), program, arguments...)
+				require.Zero(t, status, output)
+			})
+		}
+	}
+}
+
+func comparesCalls(kernel string) bool {
+	k := strings.TrimPrefix(kernel, "shunt_")
+	for _, other := range []string{"all_to_all_v", "broadcast_ll128", "reduce_ll128", "all_reduce_delivered",
+		"reduce_scatter_staged"} { // whose ranks need not meet
+		if strings.HasPrefix(k, other) {
+			return false
+		}
+	}
+	for _, collective := range []string{"all_reduce", "reduce", "broadcast", "all_gather", "all_to_all"} {
+		if strings.HasPrefix(k, collective) {
+			return true
+		}
+	}
+	return false
 }
 
 // Invalid counts on the device are reported, the first of them, and the rank that

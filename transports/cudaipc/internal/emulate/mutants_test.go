@@ -36,7 +36,8 @@ var (
 	oneBlock   = how{"--one-block", 4, standard}
 	torn       = how{"--torn --fenced", 4, standard}
 	lengths    = how{"--lengths", 6, looking}
-	alike      = how{"", 6, looking}           // lengths do not differ
+	alike      = how{"", 6, looking} // lengths do not differ
+	calls      = how{"--lengths", 6, asking}
 	unhurried  = how{"--lengths", 6, standard} // that look seldom
 	impossible = how{"--impossible", 2, standard}
 	aborted    = how{"--abort", 2, standard}
@@ -45,25 +46,25 @@ var (
 var mutants = []mutant{
 	// What the protocols need.
 	{"staged chunks are counted before they arrived", "staged.cuh", edits{{"      fence_system();\n      __syncwarp();\n", "      __syncwarp();\n"}}, "shunt_all_reduce_staged", plain},
-	{"a stage is used again before its owner is done", "staged.cuh", edits{{"wait_words(a, SHUNT_OFF_TAKEN, owner, n + 1 - SHUNT_STAGES, seen, fault)", "true"}}, "shunt_reduce_staged", plain},
+	{"a stage is used again before its owner is done", "staged.cuh", edits{{"wait_taken(a, owner, n + 1 - SHUNT_STAGES, seen, fault)", "true"}}, "shunt_reduce_staged", plain},
 	{"a chunk is whole that ends behind the last shard", "staged.cuh", edits{{"at + SHUNT_STAGE_BYTES(a.world) <= deed.length(deed.owners - 1)", "at + SHUNT_STAGE_BYTES(a.world) <= deed.length(0)"}}, "shunt_all_reduce_staged", plain},
 	{"a chunk is whole whatever the results' memory is", "staged.cuh", edits{{"(kAny || straight) && is_whole", "is_whole"}}, "shunt_reduce_scatter_staged", plain},
 	{"chunks that a rank does not combine are not counted", "staged.cuh", edits{{"  if (threadIdx.x < 32) tell_peers(a, SHUNT_OFF_TAKEN, next);\n", ""}}, "shunt_reduce_staged", plain},
-	{"a stage is combined before it is filled", "staged.cuh", edits{{"wait_words(a, SHUNT_OFF_STAGED, source, n + 1, seen, fault)", "true"}}, "shunt_reduce_scatter_staged", plain},
+	{"a stage is combined before it is filled", "staged.cuh", edits{{"wait_staged(a, source, n + 1, seen, fault)", "true"}}, "shunt_reduce_scatter_staged", plain},
 	{"forwarded chunks are counted before they arrived", "broadcast.cu", edits{{"fence_system();  // release: the block's stores come before the counts", ""}}, "shunt_broadcast_direct", plain},
 	{"forwarding does not wait", "broadcast.cu", edits{{"if (threadIdx.x == 0) met = wait_for(a, own(a) + SHUNT_OFF_FORWARD", "if (false) met = wait_for(a, own(a) + SHUNT_OFF_FORWARD"}}, "shunt_broadcast_direct", plain},
 	{"a chain tells of chunks before they arrived", "chain.cuh", edits{{"    fence_system();\n", ""}}, "shunt_broadcast_chain", plain},
 	{"a chain does not wait", "broadcast.cu", edits{{"wait_word(a, SHUNT_OFF_FORWARD, previous, base + k + 1, seen)", "true"}}, "shunt_broadcast_chain", plain},
 	{"a block of threads is not joined before its stores are counted", "broadcast.cu", edits{{"      __syncthreads();\n      if (threadIdx.x == 0) {\n        fence_system();", "      if (threadIdx.x == 0) {\n        fence_system();"}}, "shunt_broadcast_direct", plain},
-	{"a rank leaves before its peers have stored", "direct.cuh", edits{{"met = wait_for(a, own(a) + SHUNT_OFF_DONE", "if (false) met = wait_for(a, own(a) + SHUNT_OFF_DONE"}}, "shunt_all_gather_direct", plain},
+	{"a rank leaves before its peers have stored", "direct.cuh", edits{{"met = wait_for(a, done, e,", "if (false) met = wait_for(a, done, e,"}}, "shunt_all_gather_direct", plain},
 	{"the end is told before the stores arrived", "direct.cuh", edits{{"store_release(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_DONE", "store_relaxed(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_DONE"}}, "shunt_all_to_all_direct", plain},
 	{"what has landed is counted behind the next message", "all_to_all_v.cu", edits{{"  if (stored && p < a.world) fence_system();\n", ""}}, "shunt_all_to_all_v_long", alike},
 	{"a lane is used beyond its credit", "channel.cuh", edits{{"if (sent_ + 1 - credit_ <= SHUNT_RING) return true;", "return true;"}}, "shunt_broadcast_ll128", plain},
 	{"credit is given for what is not read", "channel.cuh", edits{{"store_relaxed(credit_word_, received_);", "store_relaxed(credit_word_, received_ + 4);"}}, "shunt_all_to_all_v", plain},
 	{"LL slots have no parity", "ll.cuh", edits{{"(int(epoch) & 1) * world", "0 * world"}}, "shunt_all_gather_ll", plain},
 	{"LL128 has a ring of two", "ll128.cuh", edits{{"(int(unit) & (SHUNT_RING - 1)) * 512", "(int(unit) & 1) * 512"}}, "shunt_all_gather_ll128", plain},
-	{"a root's units are not waited for", "two_shot.cuh", edits{{"if (!ll128_wait_all(a, l, in + ring(unit), unit, lines)) return false;", `const int other = (a.root + 1) % a.world != a.rank ? (a.root + 1) % a.world : (a.root + 2) % a.world;
-			if (!ll128_wait_each(a, l, [&](int s) { return in + ring(unit) + (s == a.root ? other : s) * kLL128SourceStride; }, [&](int) { return unit; }, [] { return false; }, lines)) return false;
+	{"a root's units are not waited for", "two_shot.cuh", edits{{"if (!ll128_wait_all(a, l, in + ring(unit), unit | mark, lines)) return false;", `const int other = (a.root + 1) % a.world != a.rank ? (a.root + 1) % a.world : (a.root + 2) % a.world;
+			if (!ll128_wait_each(a, l, [&](int s) { return in + ring(unit) + (s == a.root ? other : s) * kLL128SourceStride; }, [&](int) { return unit | mark; }, [](Wait &wait, int s, u64 flag) { return wait.over(max(s, 0), flag); }, lines)) return false;
 			if (apart) lines[a.root] = load_line(in + ring(unit) + a.root * kLL128SourceStride);`}}, "shunt_reduce_two_shot_ll128", plain},
 	{"a root that owns nothing sends before it hears", "two_shot.cuh", edits{{"idle ? 0 : max(", "idle ? max(deal.mine - 1, int64_t(0)) : max("}}, "shunt_reduce_two_shot_ll128", plain},
 	{"what engines deliver is combined before it is there", "delivered.cuh", edits{{"wait_delivered(a, number, p)", "true"}}, "shunt_all_reduce_delivered", plain},
@@ -111,13 +112,13 @@ var mutants = []mutant{
 	{"fenced lines are not loaded anew", "ll128.cuh", edits{{"bool again = l.fenced;", "bool again = false;"}}, "shunt_all_gather_ll128", torn},
 	{"fenced lines of channels are not loaded anew", "channel.cuh", edits{{"    if (l.fenced) {\n      fence_unit();", "    if (false) {\n      fence_unit();"}}, "shunt_broadcast_ll128", torn},
 	{"packets follow a fault", "exchange.cuh", edits{{"    if (epoch.lost) break;\n", ""}}, "shunt_all_gather_ll", alone},
-	{"packets follow a wait that was given up", "exchange.cuh", edits{{"if (!ll_wait_all(a, e, words)) break;", "(void)ll_wait_all(a, e, words);"}}, "shunt_all_gather_ll", alone},
+	{"packets follow a wait that was given up", "exchange.cuh", edits{{"if (!ll_wait_all(a, e, flags, words)) break;", "(void)ll_wait_all(a, e, flags, words);"}}, "shunt_all_gather_ll", alone},
 	{"units follow a fault", "exchange.cuh", edits{{"    if (round == 0 && __any_sync(~0u, epoch.lost)) return false;\n", ""}}, "shunt_all_gather_ll128", alone},
 	{"a fault is not marked beside the epochs", "device.cuh", edits{{"      mark_epochs(a);\n", ""}}, "shunt_all_gather_ll128", alone},
 	{"the mark of a fault is set for one block alone", "device.cuh", edits{{"i < SHUNT_CLASSES * SHUNT_MAX_BLOCKS; i++)", "i < 1; i++)"}}, "shunt_all_gather_ll128", alone},
-	{"units follow a wait that was given up", "exchange.cuh", edits{{"met = ll128_wait_all(a, l, in + ring(base + round), base + round, lines);", "(void)ll128_wait_all(a, l, in + ring(base + round), base + round, lines);"}}, "shunt_all_gather_ll128", alone},
+	{"units follow a wait that was given up", "exchange.cuh", edits{{"met = ll128_wait_all(a, l, in + ring(base + round), (base + round) | mark, lines);", "(void)ll128_wait_all(a, l, in + ring(base + round), (base + round) | mark, lines);"}}, "shunt_all_gather_ll128", alone},
 	{"results follow a fault", "two_shot.cuh", edits{{"    if (round == 0 && __any_sync(~0u, epoch.lost)) return false;\n", ""}}, "shunt_all_reduce_two_shot_ll128", alone},
-	{"results of what never came", "two_shot.cuh", edits{{"if (!ll128_wait_all(a, l, in + ring(unit), unit, lines)) return false;", "(void)ll128_wait_all(a, l, in + ring(unit), unit, lines);"}}, "shunt_all_reduce_two_shot_ll128", alone},
+	{"results of what never came", "two_shot.cuh", edits{{"if (!ll128_wait_all(a, l, in + ring(unit), unit | mark, lines)) return false;", "(void)ll128_wait_all(a, l, in + ring(unit), unit | mark, lines);"}}, "shunt_all_reduce_two_shot_ll128", alone},
 	{"credit follows a fault", "all_to_all_v.cu", edits{{"  if (__any_sync(~0u, fault != SHUNT_FAULT_NONE)) return;\n", ""}}, "shunt_all_to_all_v", alone},
 	{"credit follows a wait that was given up", "all_to_all_v.cu", edits{{"contradicted(a, peer, in.bytes);\n        })))\n      return;", "contradicted(a, peer, in.bytes);\n        })))\n      break;"}}, "shunt_all_to_all_v", alone},
 	{"offers follow a fault", "all_to_all_v.cu", edits{{"if (__syncthreads_or(fault != SHUNT_FAULT_NONE)) return false;", "__syncthreads();"}}, "shunt_all_to_all_v_long", alone},
@@ -132,9 +133,9 @@ var mutants = []mutant{
 	{"a chunk that never came is forwarded", "broadcast.cu", edits{{"if (__syncthreads_or(!met)) break;", "__syncthreads();\n      met = true;"}}, "shunt_broadcast_direct", alone},
 	{"a chain forwards what never came", "broadcast.cu", edits{{"        if (!met) break;\n", "        met = true;\n"}}, "shunt_broadcast_chain", alone},
 	{"a chain tells of what was given up", "chain.cuh", edits{{"if (__any_sync(~0u, done == kLost)) return;", "if (__any_sync(~0u, done == kLost)) done = limit;"}}, "shunt_broadcast_chain", alone},
-	{"a stage is taken without leave", "staged.cuh", edits{{"const bool met = wait_words(a, SHUNT_OFF_TAKEN, owner, n + 1 - SHUNT_STAGES, seen, fault);", "const bool met = wait_words(a, SHUNT_OFF_TAKEN, owner, n + 1 - SHUNT_STAGES, seen, fault) || true;"}}, "shunt_reduce_scatter_staged", alone},
+	{"a stage is taken without leave", "staged.cuh", edits{{"const bool met = wait_taken(a, owner, n + 1 - SHUNT_STAGES, seen, fault);", "const bool met = wait_taken(a, owner, n + 1 - SHUNT_STAGES, seen, fault) || true;"}}, "shunt_reduce_scatter_staged", alone},
 	{"stages that were given up are told", "staged.cuh", edits{{"if (__any_sync(~0u, staged == kLost)) break;", "if (staged == kLost) staged = last;"}}, "shunt_reduce_scatter_staged", alone},
-	{"a chunk that never came is combined", "staged.cuh", edits{{"if (!wait_words(a, SHUNT_OFF_STAGED, source, n + 1, seen, fault)) return false;", "(void)wait_words(a, SHUNT_OFF_STAGED, source, n + 1, seen, fault);"}}, "shunt_reduce_scatter_staged", alone},
+	{"a chunk that never came is combined", "staged.cuh", edits{{"if (!wait_staged(a, source, n + 1, seen, fault)) return false;", "(void)wait_staged(a, source, n + 1, seen, fault);"}}, "shunt_reduce_scatter_staged", alone},
 	{"chunks that were given up are told as taken", "staged.cuh", edits{{"if (__syncthreads_or(!met)) return false;", "__syncthreads();"}}, "shunt_reduce_staged", alone},
 	{"blocks without chunks forget a fault", "staged.cuh", edits{{"bool met = share.chunks > 0 || earlier_fault(a) == SHUNT_FAULT_NONE;  // who has chunks looks behind the first loads\n  if (warp", "bool met = true;\n  if (warp"}}, "shunt_reduce_scatter_staged", alone},
 	{"what engines never delivered is combined", "delivered.cuh", edits{{"if (__syncthreads_or(!met)) return;", "__syncthreads();"}}, "shunt_all_reduce_delivered", alone},
@@ -146,10 +147,10 @@ var mutants = []mutant{
 	{"blocks beyond are waited for", "staged.cuh", edits{{"part(a, e, met, blocks);", "part(a, e, met);"}}, "shunt_all_reduce_staged", plain},
 	{"blocks beyond take part", "staged.cuh", edits{{"if (block_index() < blocks) all_reduce", "if (true) all_reduce"}}, "shunt_all_reduce_staged", plain},
 	{"all blocks fall back", "staged.cuh", edits{{"two_shot_ll128<T, false>(a, blocks)", "two_shot_ll128<T, false>(a)"}}, "shunt_all_reduce_staged", plain},
-	{"a gate tells nobody", "barrier.cu", edits{{"  store_relaxed(reinterpret_cast<void *>(a.region[p] + gates + a.rank * 8), e);\n", ""}}, "shunt_reduce_scatter_staged", plain},
+	{"a gate tells nobody", "barrier.cu", edits{{"  store_line(reinterpret_cast<void *>(a.region[p] + gates + a.rank * 16), word2{e, call});\n", ""}}, "shunt_reduce_scatter_staged", plain},
 	{"a gate does not hear kernels that meet", "barrier.cu", edits{{"return load_packet(own(a) + SHUNT_OFF_HELLO + p * 64).y == ll_flag(e);", "return load_packet(own(a) + SHUNT_OFF_HELLO + p * 64).y == ~0u;"}}, "shunt_all_gather_direct", plain},
 	{"a gate does not hear kernels that stage", "barrier.cu", edits{{"return reached(own(a) + SHUNT_OFF_STAGED + p * 8, e);", "return !e;"}}, "shunt_reduce_scatter_staged", plain},
-	{"a gate does not hear lines", "barrier.cu", edits{{"ring(e) + kFirstFlag) == e;", "ring(e) + kFirstFlag) == ~e;"}}, "shunt_all_gather_ll128", plain},
+	{"a gate does not hear lines", "barrier.cu", edits{{"return ((load_relaxed(first + kFirstFlag) ^ e) & kNumber) == 0;", "return first == nullptr;"}}, "shunt_all_gather_ll128", plain},
 	{"a gate waits for the call behind its own", "barrier.cu", edits{{"(load_relaxed(word) - value) >= 0;", "(load_relaxed(word) - value) > 0;"}}, "shunt_reduce_scatter_staged", plain},
 	{"a gate behind a fault", "barrier.cu", edits{{" || earlier_fault(a) != SHUNT_FAULT_NONE) return;", ") return;"}}, "shunt_all_gather_direct", alone},
 	{"a barrier behind a fault", "barrier.cu", edits{{"if (threadIdx.x == 0 && !lost) {", "if (threadIdx.x == 0) {"}}, "shunt_barrier", alone},
@@ -172,9 +173,17 @@ var mutants = []mutant{
 	{"who waits for what lands does not compare", "all_to_all_v.cu", edits{{"if (other_length(a, p, bytes) == 0) return false;", "return false;"}}, "shunt_all_to_all_v_long", lengths},
 	{"an offer of nothing must be seen", "all_to_all_v.cu", edits{{"later = is_later(offer);", "later = false;"}}, "shunt_all_to_all_v_long", alike},
 	{"calls are not compared", "direct.cuh", edits{{"if (met && word[3] != call) {", "if (false) {"}}, "shunt_all_gather_direct", unhurried},
-	{"calls differ in their length unseen", "direct.cuh", edits{{"| (u64(bytes) & kLengthBits)", ""}}, "shunt_all_gather_direct", unhurried},
+	{"calls differ in their length unseen", "call.cuh", edits{{" | (u64(bytes) & kLengthBits)", ""}}, "shunt_all_gather_direct", unhurried},
 	{"blocks differ in their length unseen", "pull.cuh", edits{{"length(int p) const { return messages.send_count[p]; }", "length(int) const { return messages.send_count[0]; }"}}, "shunt_reduce_scatter_v_direct", unhurried},
 	{"who hears of another call goes on", "direct.cuh", edits{{"tell_other_call(a, p, e, call, word[3]);\n        m.lost = 1;", "tell_other_call(a, p, e, call, word[3]);"}}, "shunt_broadcast_direct", unhurried},
+	{"packets are of any call", "elsewhere.cuh", edits{{"u32(a.what) << kEpochBits | e, u32(bytes) << kEpochBits | e}", "e, e}"}}, "shunt_all_reduce_one_shot_ll", calls},
+	{"packets are of any length", "elsewhere.cuh", edits{{"u32(bytes) << kEpochBits | e}", "e}"}}, "shunt_all_reduce_one_shot_ll", calls},
+	{"packets of another call are waited for", "ll.cuh", edits{{"theirs == kNoCall ? mine : theirs}", "mine}"}}, "shunt_all_reduce_one_shot_ll", calls},
+	{"lines are of any call", "ll128.cuh", edits{{"return part_of_call(call_word(a, a.bytes), (threadIdx.x & 31) >> 3)", "return 0"}}, "shunt_all_gather_ll128", calls},
+	{"lines are of any length", "elsewhere.cuh", edits{{": line == 1 ? call : call >> 24)", ": 0)"}}, "shunt_all_gather_ll128", calls},
+	{"lines of another call are waited for", "ll128.cuh", edits{{"      if (s >= 0) {\n        theirs = call_of_unit", "      if (false) {\n        theirs = call_of_unit"}}, "shunt_all_gather_ll128", calls},
+	{"a meeting is of any call", "call.cuh", edits{{"return u64(a.what) << kWhatShift | ", "return "}}, "shunt_all_reduce_direct", calls},
+
 	{"every lane compares", "all_to_all_v.cu", edits{{"return lane == 0 && in.bytes > 0", "return in.bytes > 0"}}, "shunt_all_to_all_v", alike},
 
 	{"every wait looks at the watch page", "device.cuh", edits{{"now - at >= kWatch && atomicCAS(", "atomicCAS("}}, "shunt_reduce_scatter_staged", aborted},

@@ -125,6 +125,7 @@ struct Call {
   // broadcast or reduce is one message, of which to is the rank that differs.
   int from = -1, to = -1;
   int64_t said, expected;
+  int what = 0;  // what that is: its bytes, or its op, dtype, collective or root
   int budget = SHUNT_MAX_BLOCKS;  // the most blocks of a kernel whose grid is not random
   unsigned seed;  // of its data and, where lengths differ, of who sends how much
   std::vector<Part> parts;
@@ -263,9 +264,18 @@ static void prepare(Call &c, unsigned seed) {
     v = {};
     a.send = uint64_t(p.send), a.recv = uint64_t(p.recv), a.bytes = c.count * size, a.scalar = factor[r];
     a.abort = uint64_t(&watches[r]), a.timeout = c.timeout;
-    if (c.from < 0 && r == c.to) a.bytes = c.expected * size;
     a.rank = r, a.world = world, a.fenced = fenced, a.op = c.op;
+    const int collective = coll == kReduceScatterV ? SHUNT_CALL_REDUCE_SCATTER_V : 8 + coll;
+    const bool rooted = coll == kReduce || coll == kBroadcast;
+    a.what = collective << 11 | c.op << 7 | c.type << 3 | (rooted ? c.root : 0);
     a.root = has(c.kernel.name, "all_reduce_staged") ? wish(c, r) : c.root;
+    if (c.from < 0 && r == c.to) switch (c.what) {
+        case 0: a.bytes = c.expected * size; break;
+        case 1: a.op = (a.op + 1) % 6, a.what = (a.what & ~(15 << 7)) | a.op << 7; break;
+        case 2: a.what ^= 1 << 3; break;
+        case 3: a.what ^= 31 << 11; break;
+        default: a.root = (a.root + 1) % world, a.what = (a.what & ~7) | a.root;
+      }
     for (int s = 0; s < world; s++) a.region[s] = uint64_t(emulate::memory(r, s));
     shunt_messages &m = v.messages;
     for (int s = 0; s < world; s++) {

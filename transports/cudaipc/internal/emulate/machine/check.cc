@@ -3,8 +3,8 @@
 // that every rank makes one after the other; ranks wait for each other nowhere
 // else, so calls meet the slots, counts and epochs that those before have left.
 //
-//   check [--absent|--abort|--alone|--lengths|--impossible|--apart] [--diverged] [--one-block] [--torn] [--fenced]
-//         [--without=PARTS] WORLD SEED CALLS KERNEL...
+//   check [--absent|--abort|--alone|--lengths|--others|--impossible|--apart] [--diverged] [--one-block]
+//         [--torn] [--fenced] [--without=PARTS] WORLD SEED CALLS KERNEL...
 //
 // Kernels that reduce have the dtype in their name. --absent: the last rank makes
 // no call, and the machine must say who waits; --abort: likewise, but the abort
@@ -12,7 +12,8 @@
 // others come, and give up; what these then have must be right, or they give up too.
 // --lengths: the ends of a message of the last call differ, or of the
 // last two, a kernel must say so, and then the abort word is raised; for one kernel
-// that uses channels. --impossible: a rank's counts of the last call cannot be, for the
+// that uses channels. --others: the last call of one rank is another kernel's, and somebody
+// must say so. --impossible: a rank's counts of the last call cannot be, for the
 // kernel that reads them from device memory.
 // --apart: messages are long and buffers are not aligned, and kernels must move them in
 // vectors all the same, all but a quarter of the bytes.
@@ -20,21 +21,7 @@
 // place for one block of a kernel. --torn: lines arrive in pieces of 32 bytes, as over PCIe.
 // --fenced: and kernels are told so. --without: these parts of regions are not there, as bits
 // of package parts.
-#include "calls.h"
-
-// Makes the ends of a message of a call differ. Any of the two may be long, both, or
-// none.
-static void differ(Call &c, std::mt19937 &random) {
-  c.count = 2 + random() % 6000, c.in_place = false;
-  c.said = c.count, c.expected = 1 + random() % c.count;
-  c.to = int(random() % world);
-  if (c.kernel.coll == kAllToAllV) {
-    c.from = (c.to + 1 + int(random() % (world - 1))) % world;
-    c.said = 1 + random() % c.count;
-    if (random() % 4 == 0 && c.said < c.count) c.expected = c.said + 1;
-  }
-  if (c.expected == c.said) c.expected = c.said == 1 ? 2 : c.said - 1;
-}
+#include "judge.h"
 
 static int clamp(int64_t v, int64_t low, int64_t high) { return int(std::min(std::max(v, low), high)); }
 
@@ -65,55 +52,11 @@ static emulate::Launch suited(Call &c, int r, std::mt19937 &random) {
   if (c.kernel.coll == kAllToAllV) {
     call.kernel = classify(random() % 3 == 0 ? "shunt_all_to_all_v_on_device" : "shunt_all_to_all_v");
     size_pairs(call, bytes, bytes >= long_from() || random() % 4 == 0);
+    c.parts[r].args.base.root = call.root;
   }
-  c.parts[r].args.base.root = call.root;
   emulate::Launch l = launch(c, r, call.kernel.name, call.kernel.entry);
   l.blocks = call.blocks, l.threads = call.threads;
   return l;
-}
-
-// A kernel has told that lengths differ, and whose. Nothing has arrived where nothing
-// was sent that is as long as expected.
-static void judge(const Call &c, bool alone) {
-  int told = 0, apart = 0;
-  const bool v = c.kernel.coll == kReduceScatterV;  // each rank compares how long its own block is
-  auto differs = [&](int r) {
-    const int peer = r == c.to ? (r + 1) % world : c.to;
-    return !v || pair_count(c, 0, r, r) != pair_count(c, 0, r, peer);
-  };
-  const int64_t size = values::kBytes[c.type];
-  const int64_t at = kGuard + (c.from < 0 ? 0 : displ_of(c, c.to, c.from, false) * size);  // where the message would be
-  auto wrong = [&](int r, const char *what) { bad++, printf("WRONG %s: rank %d: %s\n", c.text().c_str(), r, what); };
-  for (int r = 0; r < world; r++) {
-    const shunt_fault *f = reinterpret_cast<const shunt_fault *>(emulate::memory(r, r) + SHUNT_OFF_FAULT),
-                      *seen = &watches[r].fault;
-    if (f->kind != seen->kind || f->peer != seen->peer || f->epoch != seen->epoch)
-      wrong(r, "the watch page has another fault than the region");
-    const Part &p = c.parts[r];
-    const int64_t inner = p.before.size() - kGuard;
-    if (memcmp(p.recv - kGuard, p.before.data(), kGuard) ||
-        memcmp(p.recv + inner - kGuard, p.before.data() + inner, kGuard))
-      wrong(r, "memory beside the buffer");
-    // Kernels that use peers' addresses compare before.
-    apart += differs(r);
-    if (c.from < 0 && differs(r) &&
-        (has(c.kernel.name, "_direct") || has(c.kernel.name, "_staged") || has(c.kernel.name, "_chain")) &&
-        memcmp(p.recv - kGuard, p.before.data(), p.before.size()))
-      wrong(r, "something was stored");
-    if (alone && r == c.to && c.from >= 0 && memcmp(p.recv - kGuard + at, p.before.data() + at, c.expected * size))
-      wrong(r, "a part of the message");
-    if (f->kind != SHUNT_FAULT_LENGTH) {
-      if (f->kind > SHUNT_FAULT_ABORTED) wrong(r, "another fault");
-      continue;
-    }
-    told++;
-    auto bytes = [&](int rank) {
-      return uint64_t(size * (v ? pair_count(c, 0, r, rank) : rank == c.to ? c.expected : c.said));
-    };
-    if (c.from >= 0 && (r != c.to || f->peer != c.from)) wrong(r, "another pair");
-    if (watches[r].fault_own[0] != bytes(r) || watches[r].fault_theirs[0] != bytes(f->peer)) wrong(r, "other lengths");
-  }
-  if (told == 0 && apart > 0) wrong(c.to, "nobody has told");
 }
 
 // What a rank's kernel must tell of its counts on the device.
@@ -250,13 +193,14 @@ static void deliver(const Call &c, int r, std::vector<emulate::Launch> &main, st
 }
 
 int main(int argc, char **argv) {
-  bool absent = false, abort = false, alone = false, lengths = false, impossible = false, diverged = false,
-       one_block = false, torn = false, apart = false;
+  bool absent = false, abort = false, alone = false, lengths = false, others = false, impossible = false,
+       diverged = false, one_block = false, torn = false, apart = false;
   while (argc > 1 && argv[1][0] == '-') {
     absent = absent || strcmp(argv[1], "--absent") == 0;
     abort = abort || strcmp(argv[1], "--abort") == 0;
     alone = alone || strcmp(argv[1], "--alone") == 0;
     lengths = lengths || strcmp(argv[1], "--lengths") == 0;
+    others = others || strcmp(argv[1], "--others") == 0;
     impossible = impossible || strcmp(argv[1], "--impossible") == 0;
     apart = apart || strcmp(argv[1], "--apart") == 0;
     diverged = diverged || strcmp(argv[1], "--diverged") == 0;
@@ -268,8 +212,8 @@ int main(int argc, char **argv) {
   }
   if (argc < 5)
     return fprintf(stderr,
-                   "usage: check [--absent|--abort|--alone|--lengths|--impossible|--apart] [--diverged] [--one-block] "
-                   "[--torn] [--fenced] [--without=PARTS] WORLD SEED CALLS KERNEL...\n"),
+                   "usage: check [--absent|--abort|--alone|--lengths|--others|--impossible|--apart] [--diverged] "
+                   "[--one-block] [--torn] [--fenced] [--without=PARTS] WORLD SEED CALLS KERNEL...\n"),
            2;
   world = atoi(argv[1]);
   const unsigned seed = atoi(argv[2]);
@@ -282,9 +226,11 @@ int main(int argc, char **argv) {
   static const Policy::Stores kStores[] = {Policy::kAtOnce, Policy::kSoon, Policy::kSoon, Policy::kSoon,
                                            Policy::kLate,   Policy::kLate, Policy::kLast, Policy::kLast};
   policy.stores = kStores[random() % 8];
-  if (abort || alone || lengths || impossible) policy.park = false;
-  if ((alone || lengths || impossible) && policy.stores == Policy::kLast)
+  if (abort || alone || lengths || others || impossible) policy.park = false;
+  if ((alone || lengths || others || impossible) && policy.stores == Policy::kLast)
     policy.stores = Policy::kLate;  // who looks again and again can always run
+  if ((others || (lengths && compares_calls(kernels[0]))) && policy.stores == Policy::kLate)
+    policy.stores = Policy::kSoon;  // within the kernels' patience
   policy.converged = !diverged;
   if (one_block) policy.resident = 1;
   if (torn) policy.line = 32;
@@ -297,18 +243,26 @@ int main(int argc, char **argv) {
           uint64_t(emulate::memory(r, s) + buffers_at(s));
   }
 
+  // What a rank has never used it does not hear in.
+  for (int r = 0; others && r < world; r++)
+    for (int i = 0; i < SHUNT_MAX_BLOCKS; i++)
+      *reinterpret_cast<uint64_t *>(emulate::memory(r, r) + SHUNT_OFF_EPOCH +
+                                    (SHUNT_CLASS_LL128 * SHUNT_MAX_BLOCKS + i) * SHUNT_EPOCH_BYTES) = 8;
+
   auto pick = [&](auto &&list) { return list[random() % list.size()]; };
-  std::vector<Call> program(calls);
+  std::vector<Call> program(calls + others);  // the last one is one rank's, in the place of the one before
   // The ends of the last call's message differ, or of the last two, which each has the
   // other's length.
   const int broken_from = calls - (lengths && kernels[0].coll == kAllToAllV && calls > 1 && random() % 2 ? 2 : 1);
   const int alone_from = alone ? std::max(calls - 1 - int(random() % 2), 0) : calls;
   const int late = alone ? 1 + int(random() % ((1 << world) - 2)) : 0;  // ranks that come later, by bit
-  for (int i = 0; i < calls; i++) {
+  for (int i = 0; i < int(program.size()); i++) {
     Call &c = program[i];
     // Every kernel in turn, from a place that depends on the seed, then repeated.
     c.kernel =
         random() % 4 == 0 && i > 0 ? program[i - 1].kernel : kernels[(i + size_t(seed) * calls) % kernels.size()];
+    if (others && i == calls)  // of all the other ones
+      c.kernel = kernels[(calls - 1 + size_t(seed) * calls + 1 + random() % (kernels.size() - 1)) % kernels.size()];
     c.type = c.kernel.type >= 0 ? c.kernel.type : c.kernel.coll >= kBarrier ? 1 : int(random() % values::kTypes);
     c.op = int(random() % 6), c.root = int(random() % world);
     c.shift = random() % 3 == 0 ? random() % 16 : 0;
@@ -362,6 +316,7 @@ int main(int argc, char **argv) {
         break;
       case kOneWarp: c.blocks = 1, c.threads = 32; break;
     }
+    if (others && i >= calls - 1) c.count = 2 + c.count % 600, c.in_place = false;
     if (lengths && i == broken_from) {
       differ(c, random);
     } else if (lengths && i > broken_from) {  // its two ends are in another order
@@ -370,10 +325,11 @@ int main(int argc, char **argv) {
       c.budget = before.budget, c.in_place = false;
       c.from = before.from, c.to = before.to, c.said = before.expected, c.expected = before.said;
     }
-    c.timeout = i >= alone_from ? 1000000 : 0;
+    c.timeout = alone && i >= alone_from ? 1000000 : 0;
     prepare(c, seed * 7919 + i);
   }
 
+  const int odd = others ? int(random() % world) : -1;  // the rank whose last call is another
   Refusal refusal{};
   if (impossible) refusal = spoil(program.back(), random);
   std::vector<std::vector<emulate::Launch>> streams(2 * world);
@@ -381,7 +337,7 @@ int main(int argc, char **argv) {
   for (int r = 0; r < world; r++) {
     if ((absent || abort) && r == world - 1) continue;
     for (int i = 0; i < calls; i++) {
-      Call &c = program[i];
+      Call &c = program[i + (others && i == calls - 1 && r == odd)];
       if (&c == program.data() + alone_from && late >> r & 1)
         for (auto *stream : {&streams[r], &streams[world + r]})
           stream->push_back({"nothing", 1, 1, {}, [] {}, {}, [&] { return ended == early; }});
@@ -433,15 +389,16 @@ int main(int argc, char **argv) {
     printf("%lld turns after the abort\n", (long long)emulate::count().turns - 3000);
     return bad != 0;
   }
-  if (lengths || impossible) {
+  if (lengths || others || impossible) {
     emulate::run(streams, [] {
       for (const shunt_watch &w : watches)
         if (w.fault.kind != 0) abort_all();
-      // Of four kernels in worlds of 2 to 4 the longest took 51,472.
-      if (emulate::count().turns > 400000) bad++, printf("WRONG nobody tells\n"), abort_all();
+      // Of channels' kernels in worlds of 2 to 4 the longest took 51,472; in packets thousands of threads wait.
+      if (emulate::count().turns > 4000000) bad++, printf("WRONG nobody tells\n"), abort_all();
       return aborted;
     });
     if (impossible) judge(program.back(), refusal);
+    else if (others) judge(program[calls - 1], program[calls], odd);
     else judge(program[broken_from], broken_from == calls - 1);
     printf("world %d seed %u: %s: %lld turns, %lld wrong\n", world, seed, program[broken_from].text().c_str(),
            (long long)emulate::count().turns, (long long)bad);
