@@ -2,9 +2,9 @@ package plugin
 
 import "fmt"
 
-// CallWord is what kernels compare of a call in FaultCall, from the top: the collective in 5 bits, the op in 4, the dtype
-// in 4, the root in 3 where there is one, 4 bits of the transport's own, and the bytes in 44. A kernel that gets a peer's
-// word in a short flag may know fewer of the bytes.
+// CallWord is what kernels compare of a call in FaultCall, from the top: the collective in 5 bits, the op in 4, the
+// dtype in 4, the root in 3 where there is one, 4 bits of the transport's own, and the bytes in 44. A kernel that gets
+// a peer's word in a short flag may know fewer of the bytes.
 type CallWord uint64
 
 // NewCallWord returns the word of a call whose message has so many bytes.

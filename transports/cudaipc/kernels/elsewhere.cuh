@@ -120,7 +120,8 @@ __device__ __forceinline__ bool is_elsewhere(const shunt_kernel_args &a, int pee
   u64 calls = 0;
 #pragma unroll 1
   for (int c = 0; c < SHUNT_CLASSES; c++) calls += next_call(a, c);
-  const u32 now = u32(nanoseconds() >> 20), moment = u32((theirs + calls * 0xD6E8FEB86659FD93ull) * 0x9E3779B97F4A7C15ull >> 32) | 1;
+  const u32 now = u32(nanoseconds() >> 20),
+            moment = u32((theirs + calls * 0xD6E8FEB86659FD93ull) * 0x9E3779B97F4A7C15ull >> 32) | 1;
   char *place = own(a) + SHUNT_OFF_ODD + peer * 8;
   const u64 odd = load_relaxed(place);
   if (u32(odd) != moment) store_relaxed(place, u64(now) << 32 | moment);
