@@ -131,6 +131,7 @@ func TestDeviceRanksThatDisagreeLateAreTold(t *testing.T) {
 	})
 	for rank, err := range errs {
 		require.ErrorIs(t, err, plugin.Mismatch, "rank %d", rank)
-		require.ErrorContains(t, err, "rank 1 called #3 all_reduce", "rank %d", rank)
+		// As rank 0 remembers it, or as kernels do.
+		require.Regexp(t, `rank 1 called #3 all_reduce|rank 1 (runs )?all_reduce \(max, float32\)`, err.Error(), "rank %d", rank)
 	}
 }

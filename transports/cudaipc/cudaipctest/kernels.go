@@ -81,16 +81,21 @@ func launch(name string, behind arguments, run func(*call)) cudatest.Kernel {
 	}
 }
 
-// waitsOnly reports whether a kernel compares what is called, but for its bytes.
+// waitsOnly reports whether a kernel moves nothing and compares what is called.
 func waitsOnly(name string) bool {
-	return name == "shunt_barrier" || name == "shunt_symmetric_begin" || strings.HasPrefix(name, "shunt_reduce_scatter_v_")
+	return name == "shunt_barrier" || name == "shunt_symmetric_begin"
 }
 
-// comparesCalls reports whether a kernel compares what is called, as in kernels/call.cuh; those of channels compare
-// lengths alone.
+// comparesCalls reports whether a kernel compares what is called, as in kernels/call.cuh. Those of channels compare
+// lengths alone, and those that meet do not here: they would have to be counted as begun before.
 func comparesCalls(name string) bool {
 	for _, other := range []string{"all_to_all_v", "broadcast_ll128", "reduce_ll128", "all_reduce_delivered"} {
 		if strings.HasPrefix(name, "shunt_"+other) {
+			return false
+		}
+	}
+	for _, meets := range []string{"_direct", "_staged", "_chain"} {
+		if strings.Contains(name, meets) {
 			return false
 		}
 	}
