@@ -480,27 +480,7 @@ __device__ __forceinline__ void all_to_all_v_on_device(const shunt_kernel_args_o
 
 }  // namespace shunt
 
-extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1) shunt_all_to_all_v(
-    const __grid_constant__ shunt_kernel_args_v args) {
-  if (shunt::spare_block()) return;
-  shunt::all_to_all_v(args);
-  shunt::end();
-}
-extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1) shunt_all_to_all_v_in_turns(
-    const __grid_constant__ shunt_kernel_args_v args) {
-  if (shunt::spare_block()) return;
-  shunt::all_to_all_v_in_turns(args);
-  shunt::end();
-}
-extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1) shunt_all_to_all_v_long(
-    const __grid_constant__ shunt_kernel_args_v args) {
-  if (shunt::spare_block()) return;
-  shunt::all_to_all_v_long(args);
-  shunt::end();
-}
-extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1) shunt_all_to_all_v_on_device(
-    const __grid_constant__ shunt_kernel_args_on_device args) {
-  if (shunt::spare_block()) return;
-  shunt::all_to_all_v_on_device(args);
-  shunt::end();
-}
+SHUNT_KERNEL_BYTES_OF(shunt_all_to_all_v, shunt::all_to_all_v, shunt_kernel_args_v)
+SHUNT_KERNEL_BYTES_OF(shunt_all_to_all_v_in_turns, shunt::all_to_all_v_in_turns, shunt_kernel_args_v)
+SHUNT_KERNEL_BYTES_OF(shunt_all_to_all_v_long, shunt::all_to_all_v_long, shunt_kernel_args_v)
+SHUNT_KERNEL_BYTES_OF(shunt_all_to_all_v_on_device, shunt::all_to_all_v_on_device, shunt_kernel_args_on_device)

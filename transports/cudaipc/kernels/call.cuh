@@ -15,10 +15,10 @@ constexpr int kWhatShift = 48;  // of all that is above the kind
 constexpr int kKindShift = 44;
 constexpr u64 kLengthBits = (1ull << kKindShift) - 1;
 
-// Where a flag has a number and a part of the word, so many low bits are the number's. A number
-// is awaited long before it repeats.
+// Where a flag has a number and a part of the word, so many low bits are the number's, the highest
+// of them for a sum to grow into. A number is awaited long before it repeats.
 constexpr int kNumberBits = 40;
-constexpr u64 kNumber = (1ull << kNumberBits) - 1;
+constexpr u64 kNumber = (1ull << (kNumberBits - 1)) - 1;
 
 __device__ __forceinline__ u64 call_word(const shunt_kernel_args &a, int64_t bytes, u32 kind = 0) {
   return u64(a.what) << kWhatShift | u64(kind) << kKindShift | (u64(bytes) & kLengthBits);

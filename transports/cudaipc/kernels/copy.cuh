@@ -1,7 +1,7 @@
 // copy.cuh: a copy within this GPU, or to memory of a peer, by part of a grid.
 #pragma once
 
-#include "device.cuh"
+#include "memory.cuh"
 
 namespace shunt {
 

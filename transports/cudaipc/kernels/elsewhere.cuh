@@ -125,7 +125,7 @@ __device__ __forceinline__ bool is_elsewhere(const shunt_kernel_args &a, int pee
   char *place = own(a) + SHUNT_OFF_ODD + peer * 8;
   const u64 odd = load_relaxed(place);
   if (u32(odd) != moment) store_relaxed(place, u64(now) << 32 | moment);
-  return u32(odd) == moment && now - u32(odd >> 32) >= kPatience;
+  return u32(odd) == moment && int(now - u32(odd >> 32)) >= int(kPatience);
 }
 
 // Whether a wait for a peer is in vain because the peer does another call, which is then told. come

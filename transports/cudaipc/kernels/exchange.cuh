@@ -87,7 +87,7 @@ __device__ __forceinline__ bool exchange_ll128(const shunt_kernel_args &a, const
     Sink sink, Fenced fenced = {}) {
   const Epoch epoch(a, SHUNT_CLASS_LL128);
   const Lane l(a, fenced);
-  const u64 base = first_unit(epoch.value), mark = line_mark(a);
+  const u64 base = first_unit(a, epoch.value);
   const Deal deal(a.bytes);
   const int64_t out = ll128_offset(a.world, 0, a.rank);
   const char *in = own(a) + ll128_offset(a.world, 0, 0);
@@ -111,7 +111,7 @@ __device__ __forceinline__ bool exchange_ll128(const shunt_kernel_args &a, const
       for (int k = 1; k < SHUNT_MAX_RANKS; k++) {
         if (k >= a.world) break;
         const int p = a.rank + k < a.world ? a.rank + k : a.rank + k - a.world;
-        store(a.region[p] + slot, kSpread ? lines[k] : lines[1], unit | mark);
+        store(a.region[p] + slot, kSpread ? lines[k] : lines[1], unit);
       }
     });
     return true;
@@ -123,7 +123,7 @@ __device__ __forceinline__ bool exchange_ll128(const shunt_kernel_args &a, const
     if (!met) break;
     const word2 mine = load(a.rank, round);
     word2 lines[SHUNT_MAX_RANKS];
-    met = ll128_wait_all(a, l, in + ring(base + round), (base + round) | mark, lines);
+    met = ll128_wait_all<0>(a, l, in, base + round, lines);
     if (!met) break;
     if (round == 0) heard_from_peers();
 #pragma unroll
@@ -176,10 +176,11 @@ __device__ __forceinline__ void gather_ll128(const shunt_kernel_args &a) {
 
 }  // namespace shunt
 
-// One entry point whose body does not depend on the dtype.
-#define SHUNT_KERNEL_BYTES(name, body)                                                                     \
+// One entry point whose body does not depend on the dtype, and one of other arguments.
+#define SHUNT_KERNEL_BYTES(name, body) SHUNT_KERNEL_BYTES_OF(name, body, shunt_kernel_args)
+#define SHUNT_KERNEL_BYTES_OF(name, body, block)                                                           \
   extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1)                                       \
-      name(const __grid_constant__ shunt_kernel_args args) {                                               \
+      name(const __grid_constant__ block args) {                                                           \
     if (shunt::spare_block()) return;                                                                      \
     body(args);                                                                                            \
     shunt::end();                                                                                          \

@@ -17,6 +17,7 @@
 #pragma once
 
 #include "elsewhere.cuh"
+#include "memory.cuh"
 
 namespace shunt {
 
@@ -61,12 +62,11 @@ constexpr int64_t kLL128SourceStride = int64_t(SHUNT_MAX_BLOCKS) * SHUNT_LL128_B
 
 __device__ __forceinline__ int ring(u64 unit) { return (int(unit) & (SHUNT_RING - 1)) * 512; }
 
-// What this lane's line says of the call beside the number of a unit. Numbers are counted from
-// the epoch's.
-__device__ __forceinline__ u64 line_mark(const shunt_kernel_args &a) {
-  return part_of_call(call_word(a, a.bytes), (threadIdx.x & 31) >> 3);
+// What this lane's line has as its flag in the first unit of a call: the number that follows the
+// epoch, and beside it what the line says of the call. Later units count on.
+__device__ __forceinline__ u64 first_unit(const shunt_kernel_args &a, u64 epoch) {
+  return ((epoch + 1) & kNumber) | part_of_call(call_word(a, a.bytes), (threadIdx.x & 31) >> 3);
 }
-__device__ __forceinline__ u64 first_unit(u64 epoch) { return (epoch + 1) & kNumber; }
 
 // This lane's two words of the unit at a byte offset of the caller's memory.
 template <class T>
@@ -145,27 +145,32 @@ template <class Slot, class Flag, class Over>
   }
 }
 
-// The same where all ranks run alike; first is this lane's place in the slot of source 0, and
+// What such a wait asks once in a while: whether lines are there that are not this call's, or the
+// peer, if there is one, has begun another call. It knows no more than the loop needs anyway, and
+// what it calls keeps its registers apart: else the loop would have to spill some.
+template <int kPhase>
+__device__ __noinline__ u64 lines_look(const shunt_kernel_args &a, int peer, u64 flag, u64 since) {
+  const u64 mine = call_word(a, a.bytes);
+  u64 theirs = mine;
+  if (peer >= 0) {
+    theirs = call_of_unit(own(a) + ll128_offset(a.world, kPhase, peer) - (threadIdx.x & 31) * 16 + ring(flag), flag);
+    if (theirs == kNoCall) {
+      theirs = other_call_nearby(a, peer, mine);
+      if (theirs == kNoCall || !is_elsewhere(a, peer, theirs)) theirs = mine;
+    }
+  }
+  return Wait::look(a, max(peer, 0), flag, since, mine, theirs);
+}
+
+// The same where all ranks run alike; in is this lane's place in slot 0 of source 0 of a phase, and
 // flag what its line must have.
+template <int kPhase>
 [[nodiscard]] __device__ __forceinline__ bool ll128_wait_all(const shunt_kernel_args &a, const Lane &l,
-    const char *first, u64 flag, word2 (&w)[SHUNT_MAX_RANKS]) {
-  auto over = [&](Wait &wait, int s, u64) {
-    return wait.over_unless(max(s, 0), flag, [&] {
-      // Lines that are there and not this call's, or another call that the peer has begun.
-      const u64 mine = call_word(a, a.bytes);
-      u64 theirs = mine;
-      if (s >= 0) {
-        theirs = call_of_unit(first + s * kLL128SourceStride - (threadIdx.x & 31) * 16, flag);
-        if (theirs == kNoCall) {
-          theirs = other_call_nearby(a, s, mine);
-          if (theirs == kNoCall || !is_elsewhere(a, s, theirs)) theirs = mine;
-        }
-      }
-      return Wait::Calls{mine, theirs};
-    });
-  };
+    const char *in, u64 flag, word2 (&w)[SHUNT_MAX_RANKS]) {
+  const char *first = in + ring(flag);
   return ll128_wait_each(
-      a, l, [&](int s) { return first + s * kLL128SourceStride; }, [&](int) { return flag; }, over, w);
+      a, l, [&](int s) { return first + s * kLL128SourceStride; }, [&](int) { return flag; },
+      [](Wait &wait, int s, u64 flag) { return wait.over_by<lines_look<kPhase>>(s, flag); }, w);
 }
 
 // How the units of a message are dealt to the warps of so many blocks. Neighbouring

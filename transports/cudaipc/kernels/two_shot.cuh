@@ -46,7 +46,7 @@ template <class T, bool kRooted>
 __device__ __forceinline__ bool two_shot_ll128(const shunt_kernel_args &a, int blocks = block_count()) {
   const Epoch epoch(a, SHUNT_CLASS_LL128);
   const Lane l(a);
-  const u64 base = first_unit(epoch.value), mark = line_mark(a);
+  const u64 base = first_unit(a, epoch.value);
   const char *send = reinterpret_cast<const char *>(a.send);
   char *recv = reinterpret_cast<char *>(a.recv);
   // the root owns nothing; this rank is it
@@ -78,7 +78,7 @@ __device__ __forceinline__ bool two_shot_ll128(const shunt_kernel_args &a, int b
       for (int k = 1; k < SHUNT_MAX_RANKS; k++) {
         if (k >= a.world) break;
         const int p = a.rank + k < a.world ? a.rank + k : a.rank + k - a.world;
-        if (!apart || p != a.root) store(a.region[p] + out + ring(unit), lines[k], unit | mark);
+        if (!apart || p != a.root) store(a.region[p] + out + ring(unit), lines[k], unit);
       }
     });
     return true;
@@ -88,7 +88,7 @@ __device__ __forceinline__ bool two_shot_ll128(const shunt_kernel_args &a, int b
     const u64 unit = base + round;
     const word2 mine = load(a.rank, round);
     word2 lines[SHUNT_MAX_RANKS];
-    if (!ll128_wait_all(a, l, in + ring(unit), unit | mark, lines)) return false;
+    if (!ll128_wait_all<0>(a, l, in, unit, lines)) return false;
     if (round == 0) heard_from_peers();
 #pragma unroll
     for (int s = 0; s < SHUNT_MAX_RANKS; s++) lines[s] = select(s == a.rank, mine, lines[s]);
@@ -97,7 +97,7 @@ __device__ __forceinline__ bool two_shot_ll128(const shunt_kernel_args &a, int b
 #pragma unroll
       for (int p = 0; p < SHUNT_MAX_RANKS; p++) {
         if (p >= a.world) break;
-        if (p != a.rank && (!kRooted || p == a.root)) store(a.region[p] + result_out + ring(unit), result, unit | mark);
+        if (p != a.rank && (!kRooted || p == a.root)) store(a.region[p] + result_out + ring(unit), result, unit);
       }
     });
     if (!kRooted || a.rank == a.root)
@@ -109,7 +109,7 @@ __device__ __forceinline__ bool two_shot_ll128(const shunt_kernel_args &a, int b
     if (kRooted && a.rank != a.root) return true;
     const u64 unit = base + round;
     word2 lines[SHUNT_MAX_RANKS];
-    if (!ll128_wait_all(a, l, result_in + ring(unit), unit | mark, lines)) return false;
+    if (!ll128_wait_all<1>(a, l, result_in, unit, lines)) return false;
     if (idle && round == 0) heard_from_peers();
 #pragma unroll
     for (int s = 0; s < SHUNT_MAX_RANKS; s++) {

@@ -55,7 +55,7 @@ type Harness struct {
 
 // kernel finds the definition of a kernel in a source: of one that is compiled for each
 // dtype, or for those of most traffic, one that is not, or one without a macro.
-var kernel = regexp.MustCompile(`(?m)^(?:SHUNT_KERNEL_(TYPED|HOT|BYTES)(?:_V)?\((\w+),.*|extern "C" __global__ (.*?\) (\w+)\())`)
+var kernel = regexp.MustCompile(`(?m)^(?:SHUNT_KERNEL_(TYPED|HOT|BYTES)(?:_V|_OF)?\((\w+),.*|extern "C" __global__ (.*?\) (\w+)\())`)
 
 // hotTypes are those dtypes.
 var hotTypes = []string{"float16", "float32", "bfloat16"}

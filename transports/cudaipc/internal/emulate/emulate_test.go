@@ -107,9 +107,14 @@ var (
 	lookingManyRanks = &variant{Build: Build{Types: float32Only, Only: usesChannels,
 		Constants: map[string]int{"kLook": 1, "kFewBlocks": 16, "SHUNT_MAX_BLOCKS": 9}}}
 
+	// Epochs of LL come round after eight calls.
+	comingRound = &variant{Build: Build{Types: float32Only, Only: inPackets,
+		Constants: map[string]int{"kEpochBits": 3}}}
+
 	float32Only  = map[string][]string{"": {"float32"}}
 	usesChannels = []string{"shunt_all_to_all_v", inTurns, "shunt_all_to_all_v_long", onDevice,
 		"shunt_broadcast_ll128", "shunt_reduce_ll128"}
+	inPackets = []string{"shunt_all_gather_ll"}
 )
 
 // compiled returns the program and all of its kernels.
@@ -182,27 +187,34 @@ func seeds(t *testing.T, n int) int {
 func TestKernels(t *testing.T) {
 	t.Parallel()
 	program, kernels := standard.compiled(t)
-	testWorlds(t, program, kernels, []int{2, 3, 4}, seeds(t, 16))
+	testPrograms(t, program, kernels, []int{2, 3, 4}, seeds(t, 16), 12)
 }
 
 // As many ranks as a host may have need more blocks.
 func TestManyRanks(t *testing.T) {
 	t.Parallel()
 	program, kernels := manyRanks.compiled(t)
-	testWorlds(t, program, kernels, []int{5, 8}, seeds(t, 4))
+	testPrograms(t, program, kernels, []int{5, 8}, seeds(t, 4), 12)
 }
 
-func testWorlds(t *testing.T, program string, kernels []string, worlds []int, seeds int) {
+func testPrograms(t *testing.T, program string, kernels []string, worlds []int, seeds, calls int) {
 	for _, world := range worlds {
 		for seed := range seeds {
 			t.Run(fmt.Sprintf("world %d seed %d", world, seed), func(t *testing.T) {
 				t.Parallel()
-				status, output := check(t.Context(), program, append([]string{strconv.Itoa(world), strconv.Itoa(seed), "12"},
-					kernels...)...)
+				status, output := check(t.Context(), program, append([]string{strconv.Itoa(world), strconv.Itoa(seed),
+					strconv.Itoa(calls)}, kernels...)...)
 				require.Zero(t, status, output)
 			})
 		}
 	}
+}
+
+// Packets that were left where they are while epochs came round are not taken for new ones.
+func TestEpochsThatComeRound(t *testing.T) {
+	t.Parallel()
+	program, kernels := comingRound.compiled(t)
+	testPrograms(t, program, kernels, []int{2, 3}, seeds(t, 4), 24)
 }
 
 // Where a signal never comes the error names the word that a rank waits for, and the rank. And a

@@ -39,6 +39,7 @@ var (
 	alike      = how{"", 6, looking} // lengths do not differ
 	calls      = how{"--lengths", 6, asking}
 	unhurried  = how{"--lengths", 6, standard} // that look seldom
+	round      = how{"", 24, comingRound}
 	impossible = how{"--impossible", 2, standard}
 	aborted    = how{"--abort", 2, standard}
 )
@@ -62,9 +63,13 @@ var mutants = []mutant{
 	{"a lane is used beyond its credit", "channel.cuh", edits{{"if (sent_ + 1 - credit_ <= SHUNT_RING) return true;", "return true;"}}, "shunt_broadcast_ll128", plain},
 	{"credit is given for what is not read", "channel.cuh", edits{{"store_relaxed(credit_word_, received_);", "store_relaxed(credit_word_, received_ + 4);"}}, "shunt_all_to_all_v", plain},
 	{"LL slots have no parity", "ll.cuh", edits{{"(int(epoch) & 1) * world", "0 * world"}}, "shunt_all_gather_ll", plain},
+	{"packets of threads that had nothing to send are left", "ll.cuh", edits{{"  ll_rewrite(a, epoch, flags);\n}", "}"}}, "shunt_all_gather_ll", round},
+	{"packets of threads of short messages are left", "ll.cuh", edits{{"p < a.world && !sent; p++", "p < a.world && false; p++"}}, "shunt_all_gather_ll", round},
+	{"packets are written anew once in a round of epochs of one parity", "ll.cuh", edits{{"(epoch & kEpoch / 2) >= 2", "(epoch & kEpoch / 2) >= 1"}}, "shunt_all_gather_ll", round},
+	{"packets are written anew too seldom", "ll.cuh", edits{{"(epoch & kEpoch / 2) >= 2", "(epoch & (kEpoch * 4 + 3)) >= 2"}}, "shunt_all_gather_ll", round},
 	{"LL128 has a ring of two", "ll128.cuh", edits{{"(int(unit) & (SHUNT_RING - 1)) * 512", "(int(unit) & 1) * 512"}}, "shunt_all_gather_ll128", plain},
-	{"a root's units are not waited for", "two_shot.cuh", edits{{"if (!ll128_wait_all(a, l, in + ring(unit), unit | mark, lines)) return false;", `const int other = (a.root + 1) % a.world != a.rank ? (a.root + 1) % a.world : (a.root + 2) % a.world;
-			if (!ll128_wait_each(a, l, [&](int s) { return in + ring(unit) + (s == a.root ? other : s) * kLL128SourceStride; }, [&](int) { return unit | mark; }, [](Wait &wait, int s, u64 flag) { return wait.over(max(s, 0), flag); }, lines)) return false;
+	{"a root's units are not waited for", "two_shot.cuh", edits{{"if (!ll128_wait_all<0>(a, l, in, unit, lines)) return false;", `const int other = (a.root + 1) % a.world != a.rank ? (a.root + 1) % a.world : (a.root + 2) % a.world;
+			if (!ll128_wait_each(a, l, [&](int s) { return in + ring(unit) + (s == a.root ? other : s) * kLL128SourceStride; }, [&](int) { return unit; }, [](Wait &wait, int s, u64 flag) { return wait.over(max(s, 0), flag); }, lines)) return false;
 			if (apart) lines[a.root] = load_line(in + ring(unit) + a.root * kLL128SourceStride);`}}, "shunt_reduce_two_shot_ll128", plain},
 	{"a root that owns nothing sends before it hears", "two_shot.cuh", edits{{"idle ? 0 : max(", "idle ? max(deal.mine - 1, int64_t(0)) : max("}}, "shunt_reduce_two_shot_ll128", plain},
 	{"what engines deliver is combined before it is there", "delivered.cuh", edits{{"wait_delivered(a, number, p)", "true"}}, "shunt_all_reduce_delivered", plain},
@@ -91,11 +96,11 @@ var mutants = []mutant{
 	{"a warp's last lane combines what it does not have", "pull.cuh", edits{{"return lane < 31 && at + u * step < bytes;", "return at + u * step < bytes;"}}, "shunt_all_reduce_direct_any", plain},
 	{"the vector behind the last is not there", "pull.cuh", edits{{"if (kBatch > 1 || at <= bytes) lines", "if (kBatch > 1 || at < bytes) lines"}}, "shunt_reduce_scatter_direct_any", plain},
 	{"ranks take each other for aligned alike", "pull.cuh", edits{{"return (differing & 15) == 0;", "return true;"}}, "shunt_all_reduce_direct_any", plain},
-	{"vectors of two begin a byte late", "device.cuh", edits{{"return straddle(p[0], p[shift == 0 ? 0 : 1], shift);", "return straddle(p[0], p[shift == 0 ? 0 : 1], shift == 0 ? 0 : (shift + 1) & 15);"}}, "shunt_reduce_scatter_direct_any", plain},
-	{"what straddles is not put together", "device.cuh", edits{{"p[shift == 0 ? 0 : 1]", "p[0]"}}, "shunt_all_gather_direct", plain},
-	{"what misses alignment by eight bytes or more", "device.cuh", edits{{"far = shift >= 8,", "far = false,"}}, "shunt_all_to_all_direct", plain},
+	{"vectors of two begin a byte late", "memory.cuh", edits{{"return straddle(p[0], p[shift == 0 ? 0 : 1], shift);", "return straddle(p[0], p[shift == 0 ? 0 : 1], shift == 0 ? 0 : (shift + 1) & 15);"}}, "shunt_reduce_scatter_direct_any", plain},
+	{"what straddles is not put together", "memory.cuh", edits{{"p[shift == 0 ? 0 : 1]", "p[0]"}}, "shunt_all_gather_direct", plain},
+	{"what misses alignment by eight bytes or more", "memory.cuh", edits{{"far = shift >= 8,", "far = false,"}}, "shunt_all_to_all_direct", plain},
 	{"the bytes around whole vectors are not copied", "copy.cuh", edits{{"i < middle.outside(); i += threads)", "i < middle.begin; i += threads)"}}, "shunt_all_to_all_v_long", plain},
-	{"a middle that is shorter than its ends", "device.cuh", edits{{"if (end <= begin) begin = end = 0;", ""}}, "shunt_copy", plain},
+	{"a middle that is shorter than its ends", "memory.cuh", edits{{"if (end <= begin) begin = end = 0;", ""}}, "shunt_copy", plain},
 	{"a row lacks its ends", "staged.cuh", edits{{"if (at < 16)\n    reinterpret_cast<Element", "if (false)\n    reinterpret_cast<Element"}}, "shunt_all_reduce_staged_any", plain},
 	{"the ends of a row are those of its first lane", "staged.cuh", edits{{"const word2 end = of(holder);", "const word2 end = of(0);"}}, "shunt_reduce_scatter_staged_any", plain},
 	{"a row of which every lane stores its own", "staged.cuh", edits{{"straddle(before, w, 16 - miss);", "w;"}}, "shunt_reduce_staged_any", plain},
@@ -116,9 +121,9 @@ var mutants = []mutant{
 	{"units follow a fault", "exchange.cuh", edits{{"    if (round == 0 && __any_sync(~0u, epoch.lost)) return false;\n", ""}}, "shunt_all_gather_ll128", alone},
 	{"a fault is not marked beside the epochs", "device.cuh", edits{{"      mark_epochs(a);\n", ""}}, "shunt_all_gather_ll128", alone},
 	{"the mark of a fault is set for one block alone", "device.cuh", edits{{"i < SHUNT_CLASSES * SHUNT_MAX_BLOCKS; i++)", "i < 1; i++)"}}, "shunt_all_gather_ll128", alone},
-	{"units follow a wait that was given up", "exchange.cuh", edits{{"met = ll128_wait_all(a, l, in + ring(base + round), (base + round) | mark, lines);", "(void)ll128_wait_all(a, l, in + ring(base + round), (base + round) | mark, lines);"}}, "shunt_all_gather_ll128", alone},
+	{"units follow a wait that was given up", "exchange.cuh", edits{{"met = ll128_wait_all<0>(a, l, in, base + round, lines);", "(void)ll128_wait_all<0>(a, l, in, base + round, lines);"}}, "shunt_all_gather_ll128", alone},
 	{"results follow a fault", "two_shot.cuh", edits{{"    if (round == 0 && __any_sync(~0u, epoch.lost)) return false;\n", ""}}, "shunt_all_reduce_two_shot_ll128", alone},
-	{"results of what never came", "two_shot.cuh", edits{{"if (!ll128_wait_all(a, l, in + ring(unit), unit | mark, lines)) return false;", "(void)ll128_wait_all(a, l, in + ring(unit), unit | mark, lines);"}}, "shunt_all_reduce_two_shot_ll128", alone},
+	{"results of what never came", "two_shot.cuh", edits{{"if (!ll128_wait_all<0>(a, l, in, unit, lines)) return false;", "(void)ll128_wait_all<0>(a, l, in, unit, lines);"}}, "shunt_all_reduce_two_shot_ll128", alone},
 	{"credit follows a fault", "all_to_all_v.cu", edits{{"  if (__any_sync(~0u, fault != SHUNT_FAULT_NONE)) return;\n", ""}}, "shunt_all_to_all_v", alone},
 	{"credit follows a wait that was given up", "all_to_all_v.cu", edits{{"contradicted(a, peer, in.bytes);\n        })))\n      return;", "contradicted(a, peer, in.bytes);\n        })))\n      break;"}}, "shunt_all_to_all_v", alone},
 	{"offers follow a fault", "all_to_all_v.cu", edits{{"if (__syncthreads_or(fault != SHUNT_FAULT_NONE)) return false;", "__syncthreads();"}}, "shunt_all_to_all_v_long", alone},
@@ -179,13 +184,14 @@ var mutants = []mutant{
 	{"packets are of any call", "elsewhere.cuh", edits{{"u32(a.what) << kEpochBits | e, u32(bytes) << kEpochBits | e}", "e, e}"}}, "shunt_all_reduce_one_shot_ll", calls},
 	{"packets are of any length", "elsewhere.cuh", edits{{"u32(bytes) << kEpochBits | e}", "e}"}}, "shunt_all_reduce_one_shot_ll", calls},
 	{"packets of another call are waited for", "ll.cuh", edits{{"theirs == kNoCall ? mine : theirs}", "mine}"}}, "shunt_all_reduce_one_shot_ll", calls},
-	{"lines are of any call", "ll128.cuh", edits{{"return part_of_call(call_word(a, a.bytes), (threadIdx.x & 31) >> 3)", "return 0"}}, "shunt_all_gather_ll128", calls},
+	{"lines are of any call", "ll128.cuh", edits{{" | part_of_call(call_word(a, a.bytes), (threadIdx.x & 31) >> 3)", ""}}, "shunt_all_gather_ll128", calls},
 	{"lines are of any length", "elsewhere.cuh", edits{{": line == 1 ? call : call >> 24)", ": 0)"}}, "shunt_all_gather_ll128", calls},
-	{"lines of another call are waited for", "ll128.cuh", edits{{"      if (s >= 0) {\n        theirs = call_of_unit", "      if (false) {\n        theirs = call_of_unit"}}, "shunt_all_gather_ll128", calls},
+	{"lines of another call are waited for", "ll128.cuh", edits{{"  if (peer >= 0) {\n    theirs = call_of_unit", "  if (false) {\n    theirs = call_of_unit"}}, "shunt_all_gather_ll128", calls},
 	{"a meeting is of any call", "call.cuh", edits{{"return u64(a.what) << kWhatShift | ", "return "}}, "shunt_all_reduce_direct", calls},
 
 	{"every lane compares", "all_to_all_v.cu", edits{{"return lane == 0 && in.bytes > 0", "return in.bytes > 0"}}, "shunt_all_to_all_v", alike},
 
+	{"a timer that steps back is a timeout", "device.cuh", edits{{"(long long)(now - since) > (long long)limit", "now - since > limit"}}, "shunt_all_to_all_v", alike},
 	{"every wait looks at the watch page", "device.cuh", edits{{"now - at >= kWatch && atomicCAS(", "atomicCAS("}}, "shunt_reduce_scatter_staged", aborted},
 	{"nobody looks at the watch page", "device.cuh", edits{{"now - at >= kWatch && ", "now - at >= kWatch && false && "}}, "shunt_reduce_scatter_staged", aborted},
 

@@ -325,7 +325,7 @@ int main(int argc, char **argv) {
       c.budget = before.budget, c.in_place = false;
       c.from = before.from, c.to = before.to, c.said = before.expected, c.expected = before.said;
     }
-    c.timeout = alone && i >= alone_from ? 1000000 : 0;
+    c.timeout = alone && i >= alone_from ? 1000000 : absent || abort ? 0 : 1000000000000;  // the last never passes
     prepare(c, seed * 7919 + i);
   }
 

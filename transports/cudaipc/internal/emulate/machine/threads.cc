@@ -185,7 +185,8 @@ void griddepcontrol_launch_dependents() {
   if (b.grid->launch->blocks > 1 && !all_have_begun(b.grid->launch->call)) b.early = true;
 }
 
-void mov_u64_globaltimer(u64 &t) { t = u64(turns) * 100; }
+// A timer that steps back by two microseconds for a while, again and again.
+void mov_u64_globaltimer(u64 &t) { t = 1000000000 + u64(turns) * 100 - (turns % 64 < 8 ? 2000 : 0); }
 
 }  // namespace ptx
 }  // namespace emulate
