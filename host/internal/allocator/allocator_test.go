@@ -3,26 +3,32 @@ package allocator
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/cuda/cudatest"
+	"github.com/shunt-ccl/shunt/host/internal/pool"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// world is rank 0's view of two ranks: the other one brings what theirs makes of rank 0's step, and agrees on errors
-// with its own, one after the other.
+// world is one rank's view of two ranks: the other one brings what theirs makes of this rank's step, and agrees on
+// errors with its own, one after the other.
 type world struct {
 	theirs func(step) []byte
 	errors []error
+	rank   int // of the allocator
 }
 
 func (w *world) AllGather(_ context.Context, _ string, payload []byte) ([][]byte, error) {
 	var mine step
 	if err := json.Unmarshal(payload, &mine); err != nil {
 		return nil, err
+	}
+	if w.rank == 1 {
+		return [][]byte{w.theirs(mine), payload}, nil
 	}
 	return [][]byte{payload, w.theirs(mine)}, nil
 }
@@ -44,6 +50,9 @@ func newAllocator(t *testing.T, set *Set, group *world) *Allocator {
 		Failed:   func(string) error { return nil },
 		Deadline: func() (context.Context, context.CancelFunc) { return context.WithCancel(t.Context()) },
 		Group:    group,
+	}
+	if group != nil {
+		home.Rank = group.rank
 	}
 	a, err := set.New(home, driver, 0, Options{Symmetric: group != nil})
 	require.NoError(t, err)
@@ -80,13 +89,77 @@ func TestStepsThatFail(t *testing.T) {
 		"a lost rank":     {func(s step) []byte { return encoded(t, s) }, []error{plugin.Errorf(plugin.PeerDied, "rank 1 died")}, plugin.PeerDied, "rank 1 died"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := newAllocator(t, &Set{}, &world{c.theirs, c.errors})
+			a := newAllocator(t, &Set{}, &world{theirs: c.theirs, errors: c.errors})
 			p, err := a.Alloc(1024, 0)
 			require.Zero(t, p)
 			require.ErrorContains(t, err, c.text)
 			require.Equal(t, c.code, plugin.CodeOf(err))
 			require.Zero(t, a.Stats())
 		})
+	}
+}
+
+// Ranks whose numbers of free blocks differ get the error that says so, whichever of them has more.
+func TestStepsOfRanksWithDifferentBlocks(t *testing.T) {
+	for rank := range 2 {
+		for _, theirs := range [][]byte{nil, {1}, {1, 1, 1}} {
+			number := [2]int{len(theirs), len(theirs)}
+			number[rank] = 2
+			t.Run(fmt.Sprintf("rank %d, %d of rank %d", rank, len(theirs), 1-rank), func(t *testing.T) {
+				a := newAllocator(t, &Set{}, &world{rank: rank, theirs: func(s step) []byte {
+					s.Passed = theirs
+					return encoded(t, s)
+				}})
+				for range 2 { // one free block each
+					m, err := a.make(pool.Granularity)
+					require.NoError(t, err)
+					a.pool.Add(m, nil)
+				}
+				before := a.Stats()
+				_, err := a.meet("grow", 1024, nil)
+				require.Equal(t, plugin.Mismatch, plugin.CodeOf(err))
+				require.ErrorContains(t, err, fmt.Sprintf("rank 0 wants to grow for 1024 bytes with %d free blocks, "+
+					"rank 1 to grow for 1024 bytes with %d free blocks", number[0], number[1]))
+				require.Equal(t, before, a.Stats())
+				a.ended = true // it has no registrations to end
+			})
+		}
+	}
+}
+
+// Memory that some rank still uses is not agreed to be idle.
+func TestBlocksAreIdleOnceAllRanksSaySo(t *testing.T) {
+	for rank := range 2 {
+		for _, theirs := range [][]byte{{0, 0}, {0, 1}, {1, 0}, {1, 1}} {
+			a := newAllocator(t, &Set{}, &world{rank: rank, theirs: func(s step) []byte {
+				s.Passed = theirs
+				return encoded(t, s)
+			}})
+			for range 2 {
+				m, err := a.make(pool.Granularity)
+				require.NoError(t, err)
+				a.pool.Add(m, nil)
+			}
+			var blocks []cuda.Ptr
+			for range 2 {
+				p, err := a.pool.Alloc(pool.Granularity, 0)
+				require.NoError(t, err)
+				blocks = append(blocks, p)
+			}
+			for _, p := range blocks {
+				require.NoError(t, a.Free(p, 0))
+			}
+			require.NoError(t, a.gpu.Driver.Synchronize(a.gpu.Context))
+			idle := int64(0)
+			for _, one := range theirs {
+				idle += int64(one)
+			}
+			_, err := a.meet("trim", 0, nil)
+			require.NoError(t, err)
+			a.ended = true // it has no registrations to end
+			require.NoError(t, a.shrink(false))
+			require.Equal(t, 2-idle, a.Stats().Segments, "rank %d, idle on rank %d: %v", rank, 1-rank, theirs)
+		}
 	}
 }
 

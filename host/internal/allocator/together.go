@@ -56,6 +56,8 @@ func (a *Allocator) meet(what string, n int64, mine error) (tag string, err erro
 				Message: fmt.Sprintf("ranks disagree in step %d of a symmetric allocator: rank 0 wants to %s, rank %d to %s; all ranks allocate and free alike, in one order",
 					a.steps, first, rank, theirs)}
 		}
+	}
+	for _, theirs := range all { // all name as many blocks as this rank does, whose own step is among them
 		for i := range passed {
 			passed[i] &= theirs.Passed[i]
 		}
