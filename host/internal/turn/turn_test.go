@@ -2,8 +2,10 @@ package turn
 
 import (
 	"errors"
+	"runtime"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -76,4 +78,35 @@ func TestShut(t *testing.T) {
 	require.EqualError(t, turn.Wait("barrier"), "barrier: closed")
 	require.EqualError(t, turn.Push("send", 8), "send: closed")
 	turn.Shut()
+}
+
+// Callers that wait when the turn is closed are rejected, and have left no lock noted as held. Shut takes a free turn
+// before they do.
+func TestShutRejectsCallersThatWait(t *testing.T) {
+	t.Cleanup(lockorder.Check(func(text string) { t.Error(text) }))
+	for _, callers := range []int{1, 5} {
+		turn := Turn[int]{Refuse: refuse}
+		require.True(t, turn.Try())
+		rejected := make(chan error, callers)
+		for range callers {
+			go func() { rejected <- turn.Wait("wait") }()
+			for !turn.Contended() {
+				runtime.Gosched()
+			}
+		}
+		lockorder.Drop(lockorder.Turn)
+		turn.mu.Lock() // the first one waits, or the lock were its
+		turn.state.Store(free)
+		turn.mu.Unlock()
+		turn.Shut()
+		for range callers {
+			select {
+			case err := <-rejected:
+				require.EqualError(t, err, "wait: closed")
+			case <-time.After(20 * time.Second):
+				t.Fatal("a caller still waits for a turn that is closed")
+			}
+		}
+		require.Zero(t, lockorder.Held())
+	}
 }
