@@ -26,3 +26,25 @@ func TestLeaveOutReturnsTheSameErrorEverywhere(t *testing.T) {
 		require.EqualError(t, pl.LeaveOut(nil, true).Hear(all), "rank 1: b died")
 	}
 }
+
+// A rank that has waited in vain says less than any other error, whatever its number: the error of another rank goes
+// first.
+func TestLeaveOutPrefersTheCause(t *testing.T) {
+	for code, late := range map[plugin.Code]bool{plugin.Timeout: true, plugin.PeerDied: true, plugin.PluginDied: false,
+		plugin.Internal: false, plugin.Device: false} {
+		var all [][]byte
+		for _, absent := range []map[string]absence{{"a": {code, "a failed first"}}, {"a": {plugin.System, "a fails"}}} {
+			data, err := json.Marshal(absences{true, absent})
+			require.NoError(t, err)
+			all = append(all, data)
+		}
+		pl := &Planner{Observer: &diagnosis.Observer{Logger: slog.New(slog.DiscardHandler)},
+			Absent: map[string]string{}}
+		want := "rank 0: a failed first"
+		if late {
+			want = "rank 1: a fails"
+		}
+		require.EqualError(t, pl.LeaveOut(nil, true).Hear(all), want, code)
+		require.EqualError(t, pl.LeaveOut(nil, true).Hear(all[:1]), "rank 0: a failed first", code)
+	}
+}
