@@ -106,8 +106,53 @@ func TestPeerReadNeedsAllRanks(t *testing.T) {
 			require.Equal(t, test.want, found.PeerRead, name)
 		}()
 	}
-	part := s.PeerRead(found)
-	require.ErrorIs(t, part.Hear([][]byte{part.Mine, []byte("yes")}), plugin.Protocol)
+	for _, theirs := range []string{"", "\x02", "\xff", "\x01\x01", "\x00\x00", "yes"} {
+		part := s.PeerRead(found)
+		require.ErrorIs(t, part.Hear([][]byte{part.Mine, []byte(theirs)}), plugin.Protocol, "%q", theirs)
+		require.ErrorIs(t, part.Hear([][]byte{[]byte(theirs), part.Mine}), plugin.Protocol, "%q", theirs)
+	}
+}
+
+// A rank can read another's memory if the whole word is there and says what the other said of it. All else is another
+// process, or no access.
+func TestLooksThatReadSomethingElse(t *testing.T) {
+	defer func(before func(int, []unix.Iovec, []unix.RemoteIovec, uint) (int, error)) {
+		ProcessRead = before
+	}(ProcessRead)
+	word := newProbe()
+	address, value := word.published()
+	for name, test := range map[string]struct {
+		pid   int
+		bytes int // that are read
+		flip  int // the byte that differs; -1: none does
+		want  string
+	}{
+		"the word":           {7, 8, -1, ""},
+		"another first byte": {7, 8, 0, "pid 7 is another process here"},
+		"another last byte":  {7, 8, 7, "pid 7 is another process here"},
+		"a part of the word": {7, 7, -1, "pid 7 is another process here"},
+		"nothing":            {7, 0, -1, "pid 7 is another process here"},
+		"no access":          {7, -1, -1, "process_vm_readv of pid 7: operation not permitted"},
+		"no process":         {0, 8, -1, "process 0 cannot have address"},
+		"a negative pid":     {-7, 8, -1, "process -7 cannot have address"},
+	} {
+		ProcessRead = func(_ int, here []unix.Iovec, _ []unix.RemoteIovec, _ uint) (int, error) {
+			if test.bytes < 0 {
+				return -1, unix.EPERM
+			}
+			got := (*[8]byte)(unsafe.Pointer(here[0].Base))
+			*got = *word.word // also behind what is said to be read
+			if test.flip >= 0 {
+				got[test.flip] ^= 1
+			}
+			return test.bytes, nil
+		}
+		if err := look(test.pid, address, value); test.want != "" {
+			require.ErrorContains(t, err, test.want, name)
+		} else {
+			require.NoError(t, err, name)
+		}
+	}
 }
 
 // twoGPUs returns a driver with two GPUs, and the places of ranks that have one each.
