@@ -13,19 +13,27 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
+// pagedLedger is a ledger with the control pages of its ranks.
+type pagedLedger struct {
+	*Ledger
+	pages [2]executor.Memory
+}
+
 // aLedger returns the ledger of rank 0 of two, with control pages of both.
-func aLedger(t *testing.T) *Ledger {
+func aLedger(t *testing.T) pagedLedger {
 	e, err := executor.NewEngine(0, 2)
 	require.NoError(t, err)
 	t.Cleanup(e.Close)
 	length := executor.ControlBytes + int(executor.MessageBytes(2))
+	var pages [2]executor.Memory
 	for rank := range 2 {
 		page, err := unix.Mmap(-1, 0, length, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANONYMOUS|unix.MAP_SHARED)
 		require.NoError(t, err)
 		t.Cleanup(func() { unix.Munmap(page) })
-		require.NoError(t, e.SetControl(rank, executor.Memory{Base: unsafe.Pointer(&page[0]), Bytes: int64(length)}))
+		pages[rank] = executor.Memory{Base: unsafe.Pointer(&page[0]), Bytes: int64(length)}
+		require.NoError(t, e.SetControl(rank, pages[rank]))
 	}
-	return &Ledger{Observer: &Observer{World: 2, Label: "world", Engine: e}}
+	return pagedLedger{&Ledger{Observer: &Observer{World: 2, Label: "world", Engine: e}}, pages}
 }
 
 // next numbers and publishes a call.
