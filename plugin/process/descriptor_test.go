@@ -131,6 +131,45 @@ func TestMisbehavingDescriptorSocketIsAnError(t *testing.T) {
 	}
 }
 
+// Only descriptors that nobody has taken count against the limit: not those that another of their region has replaced,
+// nor those that were taken, discarded or forgotten, however many there were.
+func TestDescriptorsThatAreGoneDoNotCount(t *testing.T) {
+	zero, err := os.Open("/dev/zero")
+	require.NoError(t, err)
+	defer zero.Close()
+	for name, end := range map[string]func(a *arrivals){
+		"replaced":  func(*arrivals) {},
+		"discarded": func(a *arrivals) { a.discard(1, 20) },
+		"forgotten": func(a *arrivals) { a.forget(1); a.expect(1) },
+		"taken": func(a *arrivals) {
+			fd, err := a.take(t.Context(), 1, 20)
+			require.NoError(t, err)
+			require.NoError(t, unix.Close(fd))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := descriptors(t, os.Getpid())
+			a, host, other := unserved(t)
+			a.expect(1)
+			for range maxPending + 1 {
+				require.NoError(t, sendDescriptor(other, 1, 20, int(zero.Fd())))
+				a.mu.Lock()
+				a.drain()
+				a.mu.Unlock()
+				end(a)
+			}
+			require.NoError(t, sendDescriptor(other, 1, 20, int(zero.Fd())))
+			fd, err := a.take(t.Context(), 1, 20)
+			require.NoError(t, err)
+			require.NoError(t, unix.Close(fd))
+			require.Zero(t, a.count)
+			host.Close()
+			other.Close()
+			require.Equal(t, before, descriptors(t, os.Getpid()), "every descriptor is closed")
+		})
+	}
+}
+
 // A reply comes another way than its descriptor, and is read whenever its goroutine runs: the descriptor is there by
 // then, though nobody has served the socket yet, and what a reply that was given up has left is gone.
 func TestDescriptorsThatNobodyHasServedYet(t *testing.T) {

@@ -81,6 +81,7 @@ func TestImagesCrossOnce(t *testing.T) {
 }
 
 func TestADigestIsThatOfTheImagesAlone(t *testing.T) {
+	const zeros = "\x00\x00\x00\x00\x00\x00\x00\x00"
 	a, b := []byte("ab"), []byte("ab")
 	var d digests
 	of := func(images ...plugin.Image) string { return string(d.digestOf(images)) }
@@ -92,6 +93,12 @@ func TestADigestIsThatOfTheImagesAlone(t *testing.T) {
 	for _, images := range [][]plugin.Image{
 		{{Name: "na", Data: a[1:]}}, {{Name: "n", Data: a[:1]}}, {{Name: "n", Data: []byte("ba")}},
 		{{Name: "n", Data: a}, {Name: "m", Data: a}}, {{Name: "m", Data: a}, {Name: "n", Data: a}},
+		// The same bytes in other parts:
+		{{Name: "nab"}}, {{Name: "", Data: []byte("nab")}}, {{Name: "n"}, {Name: "ab"}}, {{Name: "n", Data: a}, {}},
+		{{Name: "n", Data: a}, {}, {}}, {{Name: "nabmab"}}, {{Name: "nab", Data: []byte("mab")}},
+		// Images hold zeros, as many as a length has bytes:
+		{{Name: "n", Data: []byte("a" + zeros + "m" + zeros + "b")}}, {{Name: "n", Data: a[:1]}, {Name: "m", Data: a[1:]}},
+		{{Name: "n" + zeros + "a", Data: []byte("m" + zeros + "b")}},
 	} {
 		digest := of(images...)
 		require.False(t, seen[digest], "%v", images)

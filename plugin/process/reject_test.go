@@ -149,13 +149,34 @@ func TestPinnedCopyCannotChange(t *testing.T) {
 
 	c := exec.Command(e.path)
 	require.NoError(t, c.Run())
-	_, err = os.OpenFile(e.path, os.O_WRONLY, 0)
-	if err == nil {
-		t.Log("the copy can be opened for writing; its seals refuse the write")
-	}
-	_, err = unix.FcntlInt(e.file.Fd(), unix.F_GET_SEALS, 0)
-	require.NoError(t, err)
 	require.Error(t, os.Truncate(e.path, 0))
+	if writable, err := os.OpenFile(e.path, os.O_RDWR, 0); err == nil { // its seals refuse what follows
+		defer writable.Close()
+		length := int64(len(program))
+		for name, change := range map[string]func() error{
+			"write":    func() error { _, err := writable.WriteAt([]byte{0}, 0); return err },
+			"append":   func() error { _, err := writable.WriteAt([]byte{0}, length); return err },
+			"shorten":  func() error { return writable.Truncate(length - 1) },
+			"lengthen": func() error { return writable.Truncate(length + 1) },
+			"cut a hole": func() error {
+				const hole = unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE
+				return unix.Fallocate(int(writable.Fd()), hole, 0, 4096)
+			},
+			"map": func() error {
+				_, err := unix.Mmap(int(writable.Fd()), 0, 1, unix.PROT_WRITE, unix.MAP_SHARED)
+				return err
+			},
+			"seal": func() error {
+				_, err := unix.FcntlInt(writable.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_FUTURE_WRITE)
+				return err
+			},
+		} {
+			require.ErrorIs(t, change(), unix.EPERM, name)
+		}
+	}
+	copied, err := os.ReadFile(e.path)
+	require.NoError(t, err)
+	require.Equal(t, program, copied)
 	require.GreaterOrEqual(t, int(e.file.Fd()), minDescriptor)
 }
 
@@ -201,6 +222,12 @@ func TestCheckHandshake(t *testing.T) {
 		"1|1|unix|/run/y/p|grpc|" + certificate:        "outside its run directory",
 		"1|1|unix|/run/x/../p|grpc|" + certificate:     "outside its run directory",
 		"1|1|unix|x|grpc|" + certificate:               "outside its run directory",
+		"1|1|unix|/run/x|grpc|" + certificate:          "outside its run directory",
+		"1|1|unix|/run/x/|grpc|" + certificate:         "outside its run directory",
+		"1|1|unix|/run/x/..|grpc|" + certificate:       "outside its run directory",
+		"1|1|unix|/run|grpc|" + certificate:            "outside its run directory",
+		"1|1|unix|/run/xy/p|grpc|" + certificate:       "outside its run directory",
+		"1|1|unix||grpc|" + certificate:                "outside its run directory",
 	} {
 		err := checkHandshake(line, "/run/x")
 		require.ErrorIs(t, err, plugin.PluginRejected, line)
