@@ -367,6 +367,8 @@ func TestMalformedMessageOfARank(t *testing.T) {
 		"unknown group":   (&message{Kind: msgOp, Group: 7, Tag: "x"}).frame(),
 		"for a rank":      (&message{Kind: msgResult, Tag: "x"}).frame(),
 		"short":           {kind: msgOp, head: []byte{1}},
+		"unknown root":    (&message{Kind: msgOp, Op: opRoot, Root: 2, Tag: "x"}).frame(),
+		"unknown cancel":  (&message{Kind: msgCancel, Group: 7, Tag: "x", Err: rankError(plugin.Closed, 1, "closed")}).frame(),
 		"group twice":     (&message{Kind: msgGroup, Ranks: []int{0, 1}}).frame(),
 		"group of others": (&message{Kind: msgGroup, Group: 5, Key: "k", Ranks: []int{0}}).frame(),
 	} {

@@ -216,6 +216,80 @@ func TestMessages(t *testing.T) {
 	}
 }
 
+// altered returns the message of a kind in messages, changed.
+func altered(kind msgKind, change func(*message)) *message {
+	for _, m := range messages() {
+		if m.Kind == kind {
+			change(m)
+			return m
+		}
+	}
+	panic(kind)
+}
+
+// What another process says must be within bounds, and an error must be there where something has failed, or the store
+// would be led to what is not there.
+func TestMessagesOutOfBounds(t *testing.T) {
+	e := &plugin.Error{Code: plugin.System, Rank: 3, Message: "something failed"}
+	for name, m := range map[string]*message{
+		"rank -1 joins":          altered(msgHello, func(m *message) { m.Member.Rank = -1 }),
+		"rank behind the last":   altered(msgHello, func(m *message) { m.Member.Rank = m.World }),
+		"a world of none":        altered(msgHello, func(m *message) { m.World = 0 }),
+		"too large a world":      altered(msgHello, func(m *message) { m.World = plugin.MaxWorld + 1 }),
+		"a negative wait":        altered(msgHello, func(m *message) { m.Left = -1 }),
+		"no heartbeat":           altered(msgHello, func(m *message) { m.Heartbeat = 0 }),
+		"no silence":             altered(msgHello, func(m *message) { m.Silence = 0 }),
+		"a negative silence":     altered(msgHello, func(m *message) { m.Silence = -1 }),
+		"port 0":                 altered(msgHello, func(m *message) { m.Standby = []place{{"tcp", "127.0.0.1:0"}} }),
+		"a name for an address":  altered(msgHello, func(m *message) { m.Standby = []place{{"tcp", "host:1"}} }),
+		"a socket in a folder":   altered(msgHello, func(m *message) { m.Standby = []place{{"unix", "/tmp/s"}} }),
+		"a socket without name":  altered(msgHello, func(m *message) { m.Standby = []place{{"unix", "@"}} }),
+		"welcome: no heartbeat":  altered(msgWelcome, func(m *message) { m.Heartbeat = 0 }),
+		"welcome: no silence":    altered(msgWelcome, func(m *message) { m.Silence = 0 }),
+		"welcome: out of order":  altered(msgWelcome, func(m *message) { m.Members[1].Rank = 0 }),
+		"welcome: rank -2":       altered(msgWelcome, func(m *message) { m.Store.Rank = -2 }),
+		"admit: too high a rank": altered(msgAdmit, func(m *message) { m.Store.Rank = plugin.MaxWorld }),
+		"an unknown collective":  altered(msgOp, func(m *message) { m.Op = opSurvivors + 1 }),
+		"cancel: no error":       altered(msgCancel, func(m *message) { m.Err = nil }),
+		"fail: no error":         altered(msgFail, func(m *message) { m.Err = nil }),
+		"refuse: no error":       altered(msgRefuse, func(m *message) { m.Err = nil }),
+		"alive without error":    altered(msgEvent, func(m *message) { m.State, m.Err = Alive, nil }),
+		"dead without error":     altered(msgEvent, func(m *message) { m.State, m.Err = Dead, nil }),
+		"gave up without error":  altered(msgEvent, func(m *message) { m.State, m.Err = GaveUp, nil }),
+		"an unknown state":       altered(msgEvent, func(m *message) { m.State = GaveUp + 1 }),
+		"too much to tell":       altered(msgTell, func(m *message) { m.Data = make([]byte, MaxTold+1) }),
+		"resume: another rank":   altered(msgResume, func(m *message) { m.Member.Rank = m.World }),
+		"resume: unknown state":  altered(msgResume, func(m *message) { m.Standings[0].state = GaveUp + 1 }),
+		"resume: dead, no error": altered(msgResume, func(m *message) { m.Standings[0].err = nil }),
+		"resume: left, an error": altered(msgResume, func(m *message) { m.Standings[2].err = e }),
+		"resume: alive, error":   altered(msgResume, func(m *message) { m.Standings[1].err = e }),
+		"too many results": altered(msgRegroup, func(m *message) {
+			m.Recent = make([]recent, maxRecent+maxFailed+1)
+		}),
+		"too long a result": altered(msgRegroup, func(m *message) { m.Recent[0].data = make([]byte, maxRecentBytes+1) }),
+		"an unknown kind":   {Kind: msgTell + 1},
+		"no kind":           {},
+	} {
+		if got, err := decode(m.Kind, body(m)); err == nil {
+			t.Errorf("%s: became %+v", name, got)
+		}
+	}
+	for name, m := range map[string]*message{
+		"the last rank":         altered(msgHello, func(m *message) { m.Member.Rank = m.World - 1 }),
+		"the largest world":     altered(msgHello, func(m *message) { m.World = plugin.MaxWorld }),
+		"no time left":          altered(msgHello, func(m *message) { m.Left = 0 }),
+		"as much as may be":     altered(msgTell, func(m *message) { m.Data = make([]byte, MaxTold) }),
+		"left in peace":         altered(msgEvent, func(m *message) { m.State, m.Err = Left, nil }),
+		"the longest result":    altered(msgRegroup, func(m *message) { m.Recent[0].data = make([]byte, maxRecentBytes) }),
+		"as many as are kept":   altered(msgRegroup, func(m *message) { m.Recent = make([]recent, maxRecent+maxFailed) }),
+		"the last of the kinds": {Kind: msgTell},
+	} {
+		if _, err := decode(m.Kind, body(m)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func FuzzMessage(f *testing.F) {
 	for _, m := range messages() {
 		f.Add(uint8(m.Kind), body(m))
