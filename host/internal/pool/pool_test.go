@@ -137,6 +137,38 @@ func TestRecordedStreamsHoldMemoryBack(t *testing.T) {
 	b.release(p, 2)
 }
 
+// Each of several streams that were recorded on memory holds it back, however often and in whatever order they were.
+func TestEachRecordedStreamHoldsMemoryBack(t *testing.T) {
+	for _, ordered := range []bool{false, true} {
+		for last := 1; last <= 3; last++ {
+			b := newBench(t, ordered, 5)
+			b.add(Granularity)
+			p := b.alloc(Granularity, 0)
+			for _, s := range []int{1, 2, 1, 3, 2} {
+				require.NoError(t, b.pool.RecordStream(p, b.streams[s]))
+			}
+			b.shut(last)
+			b.release(p, 0)
+			require.Empty(t, b.pool.Idle(true), "stream %d still uses it", last)
+			if ordered {
+				require.Equal(t, p, b.alloc(512, 4), "and stream 4 waits for it")
+				done, err := b.driver.StreamDone(b.gpu.Context, b.streams[4])
+				require.NoError(t, err)
+				require.False(t, done, "before stream %d is there", last)
+			} else {
+				require.Zero(t, b.alloc(512, 4), "stream %d still uses it", last)
+			}
+			b.open(last)
+			require.NoError(t, b.driver.Synchronize(b.gpu.Context))
+			if !ordered {
+				require.Equal(t, p, b.alloc(512, 4))
+			}
+			b.release(p, 4)
+			b.agree()
+		}
+	}
+}
+
 // Of two uses by one stream the later one counts, whichever block of the two it was of.
 func TestMergedBlocksKeepTheLaterUse(t *testing.T) {
 	for _, first := range []int{0, 1} {
@@ -329,6 +361,54 @@ func TestGraphsKeepMemory(t *testing.T) {
 				b.release(p, 0)
 			}
 		})
+	}
+}
+
+// Memory of two graphs that one stream was captured into goes with its own graph, though the blocks lie side by side.
+func TestGraphsOfOneStreamKeepTheirOwnMemory(t *testing.T) {
+	for _, ordered := range []bool{false, true} {
+		for first := range 2 {
+			b := newBench(t, ordered, 1)
+			b.add(Granularity)
+			const block = Granularity / 8
+			ctx := b.gpu.Context
+			var graphs [2]cuda.Graph
+			var held [2]cuda.Ptr
+			for i := range graphs {
+				require.NoError(t, b.driver.BeginCapture(ctx, b.streams[0]))
+				held[i] = b.alloc(block, 0)
+				var err error
+				graphs[i], err = b.driver.EndCapture(ctx, b.streams[0])
+				require.NoError(t, err)
+			}
+			require.NotEqual(t, held[0], held[1])
+			var taken []cuda.Ptr
+			all := func() {
+				require.NoError(t, b.driver.Synchronize(ctx))
+				b.agree()
+				for p := b.alloc(block, 0); p != 0; p = b.alloc(block, 0) {
+					taken = append(taken, p)
+				}
+			}
+			all()
+			for _, p := range held {
+				b.release(p, 0)
+			}
+			all()
+			require.Len(t, taken, Granularity/block-2)
+			require.NoError(t, b.driver.DestroyGraph(graphs[first]))
+			all()
+			require.NotContains(t, taken, held[1-first], "a replay would write into it")
+			if !ordered { // an ordered pool has joined the blocks
+				require.Contains(t, taken, held[first])
+			}
+			require.NoError(t, b.driver.DestroyGraph(graphs[1-first]))
+			all()
+			require.Subset(t, taken, held)
+			for _, p := range taken {
+				b.release(p, 0)
+			}
+		}
 	}
 }
 
