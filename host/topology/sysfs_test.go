@@ -138,3 +138,21 @@ func TestPCIDistance(t *testing.T) {
 		}
 	}
 }
+
+// Between host bridges the distance is known if both NUMA nodes are; below one host bridge nodes do not count.
+func TestPCIDistanceOfUnknownNodes(t *testing.T) {
+	one, beside, other := []string{"pci0", "a"}, []string{"pci0", "b"}, []string{"pci1", "a"}
+	for _, test := range []struct {
+		b            []string
+		nodeA, nodeB int
+		want         Distance
+	}{
+		{other, 0, 0, NODE}, {other, 0, 1, SYS}, {other, 1, 1, NODE}, {other, 0, -1, Unknown}, {other, -1, 0, Unknown},
+		{other, -1, -1, Unknown}, {beside, -1, -1, PHB}, {beside, 0, -1, PHB}, {beside, 0, 1, PHB}, {nil, 0, 0, Unknown},
+	} {
+		if there, back := pciDistance(one, test.b, test.nodeA, test.nodeB), pciDistance(test.b, one, test.nodeB,
+			test.nodeA); there != test.want || back != test.want {
+			t.Errorf("%+v: %s and back %s", test, there, back)
+		}
+	}
+}

@@ -74,6 +74,45 @@ func TestPathsAreEncoded(t *testing.T) {
 	}
 }
 
+// A path that another rank describes may name any distance and access.
+func TestPathsOutOfBounds(t *testing.T) {
+	for distance := range 256 {
+		for _, access := range []int{0, len(accesses) - 1, len(accesses), 255} {
+			row, err := DecodePaths([]byte{18, 0, byte(distance), byte(access), 0, 0}, 1)
+			if known := distance < len(allDistances) && access < len(accesses); (err == nil) != known {
+				t.Errorf("distance %d and access %d became %+v, %v", distance, access, row, err)
+			}
+		}
+	}
+}
+
+// What another rank says of its place is checked: its numbers are not negative where that means nothing, and its nodes
+// ascend.
+func TestPlacesOutOfBounds(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*Place)
+		good   bool
+	}{
+		"the same":           {func(*Place) {}, true},
+		"rank -1":            {func(p *Place) { p.Rank = -1 }, true},
+		"rank -2":            {func(p *Place) { p.Rank = -2 }, false},
+		"pid -1":             {func(p *Place) { p.PID = -1 }, false},
+		"CPUs":               {func(p *Place) { p.CPUs = -1 }, false},
+		"cores":              {func(p *Place) { p.Cores = -1 }, false},
+		"ascending nodes":    {func(p *Place) { p.NUMA = []int{0, 1, 4} }, true},
+		"nodes out of order": {func(p *Place) { p.NUMA = []int{0, 4, 1} }, false},
+		"ordinal -1":         {func(p *Place) { p.GPUs[0].Ordinal = -1 }, true},
+		"ordinal -2":         {func(p *Place) { p.GPUs[0].Ordinal = -2 }, false},
+		"node -2 of a GPU":   {func(p *Place) { p.GPUs[0].NUMA = -2 }, false},
+	} {
+		p := sample()
+		test.change(&p)
+		if got, err := Decode(p.Encode()); (err == nil) != test.good {
+			t.Errorf("%s: became %+v, %v", name, got, err)
+		}
+	}
+}
+
 func FuzzDecodePaths(f *testing.F) {
 	f.Add(EncodePaths([]Path{SamePath(), {NVLinks: 18, PCIe: SYS, Access: AccessYes, Why: "w"}}), uint8(2))
 	f.Fuzz(func(t *testing.T, b []byte, world uint8) {
