@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -31,5 +32,35 @@ func TestDifferentCounts(t *testing.T) {
 		rank, text := DifferentCounts(test.collective, test.all)
 		assert.Equal(t, test.rank, rank, name)
 		assert.Equal(t, test.text, text, name)
+	}
+}
+
+// Ranks tell their counts of the side that others see, where there are any, in worlds that are not too large.
+func TestCountsThatRanksTell(t *testing.T) {
+	for _, test := range []struct {
+		collective     plugin.Collective
+		gives, expects bool
+	}{
+		{plugin.AllToAllV, true, true}, {plugin.GatherV, true, true}, {plugin.ScatterV, true, true},
+		{plugin.AllGatherV, false, true}, {plugin.ReduceScatterV, true, false}, {plugin.AllToAll, false, false},
+	} {
+		for _, world := range []int{1, 2, maxCompared, maxCompared + 1} {
+			arrays := make([]int64, 4*world)
+			for i := range arrays {
+				arrays[i] = int64(i)
+			}
+			call := Call{Collective: test.collective, Arrays: arrays}
+			var want Counts
+			if test.gives && world <= maxCompared {
+				want.Gives = arrays[:world]
+			}
+			if test.expects && world <= maxCompared {
+				want.Expects = arrays[2*world : 3*world]
+			}
+			require.Equal(t, want, call.Counts(world), "%s in a world of %d", test.collective, world)
+			call.OnDevice = true
+			require.Equal(t, Counts{}, call.Counts(world), "they are not on the host")
+			require.Equal(t, Counts{}, (&Call{Collective: test.collective}).Counts(world))
+		}
 	}
 }

@@ -30,3 +30,27 @@ func TestWhatCanBeExplained(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 }
+
+// Plans that move bytes are shared by dtypes of one size, and by no others; those that reduce are a dtype's own.
+func TestSignaturesOfDTypes(t *testing.T) {
+	for _, collective := range plugin.Collectives() {
+		for a := plugin.DType(0); a.Valid(); a++ {
+			for b := plugin.DType(0); b.Valid(); b++ {
+				want := a.Bytes() == b.Bytes()
+				switch {
+				case collective == plugin.Barrier, collective == plugin.Signal, collective == plugin.Wait:
+					want = true
+				case collective.Reduces():
+					want = a == b
+				}
+				one, other := SignatureOf(collective, a, plugin.OpSum), SignatureOf(collective, b, plugin.OpSum)
+				require.Equal(t, want, one == other, "%s of %s and %s", collective, a, b)
+			}
+			if one := SignatureOf(collective, a, plugin.OpSum); one.DType.Bytes() != a.Bytes() {
+				require.Contains(t, []plugin.Collective{plugin.Barrier, plugin.Signal, plugin.Wait}, collective)
+			}
+			sum, most := SignatureOf(collective, a, plugin.OpSum), SignatureOf(collective, a, plugin.OpMax)
+			require.Equal(t, !collective.Reduces(), sum == most, "%s of %s", collective, a)
+		}
+	}
+}
