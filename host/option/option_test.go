@@ -1,6 +1,7 @@
 package option
 
 import (
+	"fmt"
 	"log/slog"
 	"os"
 	"strings"
@@ -158,4 +159,42 @@ func FuzzLoad(f *testing.F) {
 		}
 		o.Unclaimed([]string{"shm"})
 	})
+}
+
+// Numbers and durations are taken up to both of their bounds and not beyond, where the default stays.
+func TestBounds(t *testing.T) {
+	for i := range table {
+		v := &table[i]
+		if v.Kind != Integer && v.Kind != Duration {
+			continue
+		}
+		unit := ""
+		if v.Kind == Duration {
+			unit = "ns"
+		}
+		for _, c := range []struct {
+			value int64
+			good  bool
+		}{{v.Min, true}, {v.Max, true}, {v.Min - 1, false}, {v.Max + 1, false}} {
+			if (c.value < v.Min || c.value > v.Max) == c.good {
+				continue // there is no number beyond that bound
+			}
+			o, warnings := Load([]string{fmt.Sprintf("%s=%d%s", v.Name, c.value, unit)})
+			require.Equal(t, c.good, len(warnings) == 0, "%s=%d: %v", v.Name, c.value, warnings)
+			require.Equal(t, c.good, o.set[i], "%s=%d", v.Name, c.value)
+			if c.good {
+				require.Equal(t, c.value, o.integers[i], v.Name)
+				continue
+			}
+			defaults, _ := Load(nil)
+			require.Equal(t, defaults.integers[i], o.integers[i], "%s=%d", v.Name, c.value)
+		}
+	}
+}
+
+// What lets a process join the job is not shown where settings are listed.
+func TestSecretsAreNotShown(t *testing.T) {
+	o, _ := Load([]string{"SHUNT_ID=tcp://host:1?secret=word", "SHUNT_SECRET=word", "SHUNT_TRANSPORTS=shm"})
+	require.Equal(t, []Setting{{"SHUNT_ID", "(set; not shown)"}, {"SHUNT_SECRET", "(set; not shown)"},
+		{"SHUNT_TRANSPORTS", "shm"}}, o.Set())
 }
