@@ -1,11 +1,13 @@
 package launch
 
 import (
+	"errors"
 	"net"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 // sets are the variables that every rank gets from its launcher.
@@ -24,7 +26,7 @@ func (r *running) environment(rank int) []string {
 		}
 	}
 	// Programs of torch choose their GPU by LOCAL_RANK.
-	number, world, address := strconv.Itoa(r.number(rank)), strconv.Itoa(r.world()), "127.0.0.1"
+	number, world, address := strconv.Itoa(r.number(rank)), strconv.Itoa(r.world()), loopback
 	if r.job.Part != nil {
 		address = r.job.Part.Address
 	}
@@ -39,10 +41,17 @@ func (r *running) environment(rank int) []string {
 	return env
 }
 
-// freePort returns a port of this machine on which no process listens now. torch.distributed needs it before rank 0
-// listens.
-func freePort() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+// loopback is where the ranks of one machine find the store of torch.distributed.
+const loopback = "127.0.0.1"
+
+// freePort returns a port of an address of this machine on which no process listens now. torch.distributed needs it
+// before rank 0 listens. Where this process cannot listen there, because there is no IPv4 or a sandbox forbids it, it is
+// torch's usual port: only programs of torch.distributed use it, and their error says why they cannot listen.
+func freePort(address string) (string, error) {
+	l, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
+	if slices.ContainsFunc(noNetwork, func(e syscall.Errno) bool { return errors.Is(err, e) }) {
+		return "29500", nil
+	}
 	if err != nil {
 		return "", err
 	}
@@ -50,3 +59,6 @@ func freePort() (string, error) {
 	_, port, err := net.SplitHostPort(l.Addr().String())
 	return port, err
 }
+
+// noNetwork are the errors of a process that has no network.
+var noNetwork = []syscall.Errno{syscall.EAFNOSUPPORT, syscall.EADDRNOTAVAIL, syscall.EPERM, syscall.EACCES}

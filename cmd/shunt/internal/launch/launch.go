@@ -92,7 +92,7 @@ func Run(ctx context.Context, j Job, signals <-chan os.Signal) error {
 			return plugin.Errorf(plugin.InvalidArgument, "%s: %w%s", j.Label, err, howToStart(j.Command(rank)[0]))
 		}
 	}
-	port, err := freePort()
+	port, err := freePort(loopback)
 	if err != nil {
 		return plugin.Errorf(plugin.System, "%s: a port for torch.distributed: %w", j.Label,
 			descriptors.Advise(err, 1))
