@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/plugin/internal/noexec"
 )
 
 // executable is the file to execute: a path, and the open file that keeps it valid.
@@ -47,6 +48,9 @@ func openExecutable(path, checksum string) (*executable, error) {
 	case info.Mode()&0o111 == 0:
 		return reject("plugin %s is not executable", path)
 	case checksum == "":
+		if err := noexec.Check(path); err != nil {
+			return reject("plugin %s: %w", path, err)
+		}
 		return &executable{path: path}, nil
 	}
 	want, err := hex.DecodeString(checksum)

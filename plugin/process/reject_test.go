@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/plugin/internal/noexec/noexectest"
 )
 
 func TestRefusedPluginsSayWhy(t *testing.T) {
@@ -102,6 +103,18 @@ func TestPathsThatAreNoPlugins(t *testing.T) {
 		require.Contains(t, message, want)
 		require.Contains(t, message, path)
 	}
+}
+
+// A plugin that is pinned runs from memory, so that it may lie anywhere.
+func TestPluginWhereNothingMayRun(t *testing.T) {
+	right := checksum(t, testConfig("").Path)
+	path := noexectest.Copy(t, testConfig("").Path)
+	_, err := openExecutable(path, "")
+	require.ErrorIs(t, err, plugin.PluginRejected)
+	require.ErrorContains(t, err, path+": its file system is mounted noexec; ")
+	pinned, err := openExecutable(path, right)
+	require.NoError(t, err)
+	pinned.close()
 }
 
 func checksum(t *testing.T, path string) string {

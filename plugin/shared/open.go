@@ -10,6 +10,7 @@ package shared
 import "C"
 
 import (
+	"cmp"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 	"unsafe"
 
 	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/plugin/internal/noexec"
 )
 
 // loaded are the objects in this process, by their handle: the same file again
@@ -48,7 +50,7 @@ func Open(path string, logger *slog.Logger) (plugin.Transport, error) {
 	case !info.Mode().IsRegular():
 		return nil, rejected(path, "it is not a regular file")
 	}
-	if err := CheckFile(path); err != nil {
+	if err := cmp.Or(noexec.Check(path), CheckFile(path)); err != nil {
 		return nil, rejected(path, "%w", err)
 	}
 	loaded.Lock()

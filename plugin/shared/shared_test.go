@@ -23,6 +23,7 @@ import (
 	"github.com/shunt-ccl/shunt/internal/builttest"
 	"github.com/shunt-ccl/shunt/internal/ctransport"
 	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/plugin/internal/noexec/noexectest"
 	"github.com/shunt-ccl/shunt/plugin/internal/probe"
 	"github.com/shunt-ccl/shunt/plugin/shared/internal/rawload"
 )
@@ -258,6 +259,13 @@ func TestRefusedObjectsSayWhy(t *testing.T) {
 		require.ErrorIs(t, err, plugin.PluginRejected)
 		require.ErrorContains(t, err, want)
 	}
+}
+
+func TestObjectWhereNothingMayRun(t *testing.T) {
+	path := noexectest.Copy(t, "/bin/true") // it is refused before it is looked at
+	_, err := Open(path, nil)
+	require.ErrorIs(t, err, plugin.PluginRejected)
+	require.ErrorContains(t, err, path+": its file system is mounted noexec; ")
 }
 
 func TestMisbehavingObjectsAreCaught(t *testing.T) {
