@@ -60,13 +60,19 @@ func deny(call int, number unix.Errno) string {
 }
 
 // What Shunt can do without is no failure.
-func TestDoctorWithoutPidfd(t *testing.T) {
-	for _, number := range []unix.Errno{unix.ENOSYS, unix.EPERM} {
-		found, code := doctorOf(t, "", deny(unix.SYS_PIDFD_OPEN, number))
-		require.Zero(t, code, "%+v", found)
-		require.Equal(t, warn, found["kernel"][1].Level)
-		require.Equal(t, "pidfd_open: "+number.Error(), found["kernel"][1].Detail)
-		require.Equal(t, fine, found["ranks"][0].Level)
+func TestDoctorWithoutACall(t *testing.T) {
+	for call, name := range map[int]string{
+		unix.SYS_PIDFD_OPEN:       "pidfd_open",
+		unix.SYS_PROCESS_VM_READV: "process_vm_readv",
+	} {
+		for _, number := range []unix.Errno{unix.ENOSYS, unix.EPERM} {
+			found, code := doctorOf(t, "", deny(call, number))
+			require.Zero(t, code, "%+v", found)
+			require.Len(t, found["kernel"], 2)
+			require.Equal(t, warn, found["kernel"][1].Level)
+			require.Equal(t, name+": "+number.Error(), found["kernel"][1].Detail)
+			require.Equal(t, fine, found["ranks"][0].Level)
+		}
 	}
 }
 
