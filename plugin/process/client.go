@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -147,10 +148,10 @@ func (c *Client) start(ctx context.Context) error {
 	c.plugin = goplugin.NewClient(&goplugin.ClientConfig{
 		HandshakeConfig:  handshakeConfig(),
 		VersionedPlugins: map[int]goplugin.PluginSet{plugin.VersionMajor: {serviceName: clientPlugin{}}},
-		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, _ string) (runner.Runner, error) {
+		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, dir string) (runner.Runner, error) {
 			cmd.Env = append(cmd.Env, clientCertEnv+"="+certificate)
 			c.runner.cmd = cmd
-			return c.runner, nil
+			return c.runner, os.Chmod(dir, 0o700) // whatever the umask
 		},
 		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
 		TLSConfig:        security,

@@ -44,6 +44,13 @@ const modeEnv = "SHUNT_TEST_PLUGIN"
 
 var modes = map[string]func(){
 	"probe": func() { Serve(probe.Transport{}) },
+	"directories": func() {
+		dir := os.Getenv(goplugin.EnvUnixSocketDir)
+		inner, _ := os.Stat(dir)
+		outer, _ := os.Stat(filepath.Dir(dir))
+		fmt.Fprintf(os.Stderr, "run directory %v, below it %v\n", outer.Mode(), inner.Mode())
+		os.Exit(3)
+	},
 	"exit": func() {
 		fmt.Fprintln(os.Stderr, "cannot find libfabric.so.9")
 		os.Exit(3)

@@ -71,7 +71,7 @@ func makeRunDirBelow(base string) (*runDir, error) {
 		return nil, fmt.Errorf("its path has %d characters", len(base))
 	}
 	sweepRunDirs(base, time.Now())
-	path, err := os.MkdirTemp(base, runDirPrefix) // mode 0700
+	path, err := os.MkdirTemp(base, runDirPrefix)
 	if err != nil {
 		var failed *os.PathError
 		if errors.As(err, &failed) {
@@ -79,6 +79,7 @@ func makeRunDirBelow(base string) (*runDir, error) {
 		}
 		return nil, err
 	}
+	_ = os.Chmod(path, 0o700) // whatever the umask; if that fails, so does the lock
 	lock, err := lockDir(path)
 	if err != nil {
 		os.RemoveAll(path)

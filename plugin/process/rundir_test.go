@@ -40,6 +40,15 @@ func TestNoRunDirectory(t *testing.T) {
 	require.ErrorContains(t, err, "relative: ")
 }
 
+// An umask that takes rights from the user itself does not keep host and plugin apart.
+func TestRunDirectoryUnderAnyUmask(t *testing.T) {
+	defer unix.Umask(unix.Umask(0o777))
+	require.Contains(t, startFails(t, "directories"), "run directory drwx------, below it drwx------")
+	status, err := os.ReadFile("/proc/" + itoa(start(t, "probe").PID()) + "/status")
+	require.NoError(t, err)
+	require.Contains(t, string(status), "\nUmask:\t0077\n")
+}
+
 // Where this process has no descriptor left, no other directory would help.
 func TestNoDescriptorForARunDirectory(t *testing.T) {
 	base, err := os.MkdirTemp("/tmp", "p") //nolint:usetesting // likewise

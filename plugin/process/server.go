@@ -47,6 +47,7 @@ func Serve(t plugin.Transport) {
 	slog.SetDefault(slog.New(logHandler(os.Stderr)))
 
 	s := newService(t, conn)
+	unix.Umask(unix.Umask(0o077) &^ 0o700) // the host, a process of the same user, may connect to the socket
 	goplugin.Serve(&goplugin.ServeConfig{
 		HandshakeConfig:  handshakeConfig(),
 		VersionedPlugins: map[int]goplugin.PluginSet{plugin.VersionMajor: {serviceName: serverPlugin{service: s}}},
