@@ -4,6 +4,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/shunt-ccl/shunt/internal/noexec"
 )
 
 // howToStart says how a program starts that is a file here, but not one that can be executed as it was named.
@@ -15,9 +17,13 @@ func howToStart(program string) string {
 		return "; start a program in Python as: python3 " + program
 	case info.Mode()&0o111 == 0:
 		return "; the file is not executable"
-	default:
+	case !strings.Contains(program, "/"):
 		return "; name a program of this directory as ./" + program
 	}
+	if err := noexec.Check(program); err != nil {
+		return "; " + err.Error()
+	}
+	return "; this user may not execute the file"
 }
 
 // unbuffered has Python write what a program prints at once, unless the environment says how it is to be. Into a pipe

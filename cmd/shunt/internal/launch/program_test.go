@@ -7,6 +7,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/shunt-ccl/shunt/internal/noexec/noexectest"
+	"github.com/shunt-ccl/shunt/plugin"
 )
 
 // A file that cannot be executed by the name that was given is not just "not found": the error says how it starts.
@@ -29,4 +32,12 @@ func TestAProgramThatCannotBeExecuted(t *testing.T) {
 		require.EqualError(t, Run(context.Background(), Job{World: 1, Path: program, Label: "test"}, nil), want)
 	}
 	require.NoError(t, Run(context.Background(), Job{World: 1, Path: "./program", Label: "test"}, nil))
+}
+
+// The name of a program with a folder is as it should be.
+func TestAProgramWhereNothingMayRun(t *testing.T) {
+	path := noexectest.Copy(t, "/bin/true")
+	err := Run(t.Context(), Job{World: 1, Path: path, Label: "test"}, nil)
+	require.ErrorIs(t, err, plugin.InvalidArgument)
+	require.ErrorContains(t, err, "permission denied; its file system is mounted noexec; ")
 }

@@ -1,5 +1,5 @@
-// Package noexec recognizes plugins that no process can run or load because of the place where they lie. The kernel says
-// "permission denied" of an executable there, and the loader "failed to map segment from shared object".
+// Package noexec recognizes files that no process can run or load because of the place where they lie. The kernel says
+// "permission denied" of a program there, and the loader "failed to map segment from shared object".
 package noexec
 
 import (
