@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"runtime/debug"
 	"slices"
 	"time"
 
+	"github.com/shunt-ccl/shunt/host/bootstrap"
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/tests/internal/device"
 	"github.com/shunt-ccl/shunt/tests/pool"
@@ -170,7 +170,6 @@ type runner struct {
 	pool   ranks
 	count  int // world
 	hosts  int // that it pretends to run on
-	opened int // communicators opened, for their rendezvous files
 	set    int
 	offers []offer
 
@@ -288,12 +287,11 @@ func (r *runner) trouble(ctx context.Context, what string, err error) error {
 
 // setup makes the request that opens communicators in fresh processes.
 func (r *runner) setup() (string, [][]byte, error) {
-	r.opened++
 	request := openRequest{
 		Transport: r.cfg.Transport, Memory: r.cfg.Memory, Dir: r.dir, Algorithm: override(r.offers, r.set),
 		Timeout:   r.cfg.Timeout * 2 / 3,
 		Symmetric: r.cfg.Symmetric, Hosts: r.hosts,
-		ID: "file://" + filepath.Join(r.dir, fmt.Sprintf("rendezvous-%d", r.opened)),
+		ID: bootstrap.NewLocalURL(), // needs no network
 	}
 	if r.offers == nil {
 		request.Probes = probes()
