@@ -271,7 +271,8 @@ class Wait {
       if (limit == 0) limit = watched->timeout;
     }
     // Signed: the timer may step back, and then a wait only takes longer.
-    if (kind == SHUNT_FAULT_NONE && limit != 0 && (long long)(now - since) > (long long)limit) kind = SHUNT_FAULT_TIMEOUT;
+    if (kind == SHUNT_FAULT_NONE && limit != 0 && (long long)(now - since) > (long long)limit)
+      kind = SHUNT_FAULT_TIMEOUT;
     if (mine != theirs) kind = SHUNT_FAULT_CALL;
     if (kind == SHUNT_FAULT_NONE) return since;
     if (atomicCAS(&fault->kind, u32(SHUNT_FAULT_NONE), kind) == SHUNT_FAULT_NONE) {
