@@ -45,8 +45,8 @@ func (r *running) environment(rank int) []string {
 const loopback = "127.0.0.1"
 
 // freePort returns a port of an address of this machine on which no process listens now. torch.distributed needs it
-// before rank 0 listens. Where this process cannot listen there, because there is no IPv4 or a sandbox forbids it, it is
-// torch's usual port: only programs of torch.distributed use it, and their error says why they cannot listen.
+// before rank 0 listens. Where this process cannot listen there, because there is no IPv4 or a sandbox forbids
+// it, it is torch's usual port: only programs of torch.distributed use it, and their error says why they cannot listen.
 func freePort(address string) (string, error) {
 	l, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
 	if slices.ContainsFunc(noNetwork, func(e syscall.Errno) bool { return errors.Is(err, e) }) {
