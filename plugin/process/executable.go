@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/shunt-ccl/shunt/internal/noexec"
 	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/plugin/noexec"
 )
 
 // executable is the file to execute: a path, and the open file that keeps it valid.

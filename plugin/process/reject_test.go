@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/shunt-ccl/shunt/internal/noexec/noexectest"
 	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/plugin/noexec/noexectest"
 )
 
 func TestRefusedPluginsSayWhy(t *testing.T) {

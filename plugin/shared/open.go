@@ -18,8 +18,8 @@ import (
 	"sync"
 	"unsafe"
 
-	"github.com/shunt-ccl/shunt/internal/noexec"
 	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/plugin/noexec"
 )
 
 // loaded are the objects in this process, by their handle: the same file again

@@ -22,9 +22,9 @@ import (
 
 	"github.com/shunt-ccl/shunt/internal/builttest"
 	"github.com/shunt-ccl/shunt/internal/ctransport"
-	"github.com/shunt-ccl/shunt/internal/noexec/noexectest"
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/plugin/internal/probe"
+	"github.com/shunt-ccl/shunt/plugin/noexec/noexectest"
 	"github.com/shunt-ccl/shunt/plugin/shared/internal/rawload"
 )
 

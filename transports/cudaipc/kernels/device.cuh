@@ -129,7 +129,10 @@ __device__ __forceinline__ void join_warps() {
 // kernel of many blocks lets the next one begin only when each of its blocks has heard from
 // its peers' blocks of this call: then all of them run, need no more room to end, and a
 // waiting kernel can delay nobody for long. Kernels without such a moment let the next one
-// begin at their end, and kernels of few blocks at once: they leave enough room.
+// begin at their end, and kernels of few blocks as soon as the one before them has ended:
+// there is room for two of them. No kernel does so before: of a graph of short calls each one
+// would let the next begin, until all 128 kernels that a GPU can hold wait for a peer of the
+// first, and no other one could begin. Nor would it gain a moment (decision 16).
 constexpr int kFewBlocks = 16;
 
 __device__ __forceinline__ void let_next_begin() {
@@ -141,10 +144,10 @@ __device__ __forceinline__ void let_next_begin() {
 // Every kernel begins with this: it goes on only when the previous kernel has ended and
 // its writes are visible.
 __device__ __forceinline__ void begin() {
-  if (block_count() <= kFewBlocks) let_next_begin();
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
+  if (block_count() <= kFewBlocks) let_next_begin();
 }
 
 // A block calls this when one of its threads has heard, in this call, from the blocks of

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/shunt-ccl/shunt/internal/noexec"
+	"github.com/shunt-ccl/shunt/plugin/noexec"
 )
 
 // howToStart says how a program starts that is a file here, but not one that can be executed as it was named.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/shunt-ccl/shunt/internal/noexec/noexectest"
 	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/plugin/noexec/noexectest"
 )
 
 // A file that cannot be executed by the name that was given is not just "not found": the error says how it starts.

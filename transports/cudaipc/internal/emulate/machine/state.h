@@ -64,6 +64,7 @@ struct Block {
   int number, live = 0;
   bool begun = false;
   bool lags = false;   // runs only when nothing else can
+  bool behind = false;  // has waited for the end of the kernel before
   bool early = false;  // has let the next kernel begin before all ranks had begun this call
   std::vector<std::unique_ptr<Warp>> warps;
   int joined[kBarriers] = {}, expected[kBarriers] = {};
