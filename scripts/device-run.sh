@@ -58,6 +58,7 @@ tests() {
   part freed-memory 90 "$shunt" run -n 2 python3 python/tests/gpu_memory.py 10
   part freed-memory-expandable 90 env PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True \
     "$shunt" run -n 2 python3 python/tests/gpu_memory.py 20
+  part chain 90 python3 python/tests/gpu_chain.py
   part allocator $((${ALLOCATOR_SECONDS:-30} + 90)) python3 python/tests/gpu_allocator.py "${ALLOCATOR_SECONDS:-30}"
   part allocator-locks 60 env SHUNT_CHECK=on python3 python/tests/gpu_allocator.py 10
   part mem-pool 60 "$shunt" run -n 2 python3 python/tests/gpu_mem_pool.py

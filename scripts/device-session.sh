@@ -64,6 +64,7 @@ check() {
   step smoke-c 30 "$shunt" run -n 2 bin/gpu
   step smoke-python 60 "$shunt" run -n 2 python3 python/tests/gpu_programs.py all
   step replays 60 "$shunt" run -n 2 python3 python/tests/gpu_replays.py
+  step chain 60 python3 python/tests/gpu_chain.py
   step freed-memory 60 "$shunt" run -n 2 python3 python/tests/gpu_memory.py 5
   step freed-memory-expandable 60 env PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True \
     "$shunt" run -n 2 python3 python/tests/gpu_memory.py 10
