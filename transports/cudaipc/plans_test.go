@@ -447,7 +447,7 @@ func kernelsOf(t *testing.T, image string) []string {
 	source, err := os.ReadFile(filepath.Join("kernels", file+".cu"))
 	require.NoError(t, err)
 	var names []string
-	for _, m := range regexp.MustCompile(`(?m)^SHUNT_KERNEL_(TYPED|HOT|BYTES)(?:_V)?\((\w+),|^extern "C" .*void .*\) (shunt_\w+)\(`).FindAllStringSubmatch(string(source), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^SHUNT_KERNEL_(TYPED|HOT|BYTES)(?:_V|_OF)?\((\w+),|^extern "C" .*void .*\) (shunt_\w+)\(`).FindAllStringSubmatch(string(source), -1) {
 		switch m[1] {
 		case "TYPED":
 			require.NotEmpty(t, dtype, "image %s", image)

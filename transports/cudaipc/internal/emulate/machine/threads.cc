@@ -177,8 +177,8 @@ void atom_acq_rel_cta_shared_add_u32(u32 &before, u32 address, u32 v) {
   changes();
 }
 
-// A kernel begins when the one before it has ended, so there is nothing to wait for. But none may let the next one begin
-// before it knows that, as any number would begin then; a single block may as soon as it does.
+// A kernel begins when the one before it has ended, so there is nothing to wait for. But none may let the next one
+// begin before it knows that, as any number would begin then; a single block may as soon as it does.
 void griddepcontrol_wait() { current->warp->block->behind = true; }
 void griddepcontrol_launch_dependents() {
   Block &b = *current->warp->block;
