@@ -5,7 +5,10 @@ const None = 0xFFFF
 
 // LaunchDependent in operand B of a launch step says that the kernel waits for
 // what is before it in the stream before it touches memory (griddepcontrol.wait,
-// cudaGridDependencySynchronize), so that it may be scheduled earlier.
+// cudaGridDependencySynchronize), so that it may be scheduled earlier. Only behind
+// that wait may it let the next one be scheduled (griddepcontrol.launch_dependents,
+// cudaTriggerProgrammaticLaunchCompletion): else all that a graph has of such kernels
+// would hold the GPU while the first one waits for a peer.
 const LaunchDependent = 1
 
 // Limits of a plan; what exceeds them is refused by Validate.

@@ -234,7 +234,10 @@ typedef struct shunt_directory_counts {
 
 /* In operand b of a launch step: the kernel waits for what is before it in the
  * stream before it touches memory (griddepcontrol.wait,
- * cudaGridDependencySynchronize), so that it may be scheduled earlier. */
+ * cudaGridDependencySynchronize), so that it may be scheduled earlier. Only behind
+ * that wait may it let the next one be scheduled (griddepcontrol.launch_dependents,
+ * cudaTriggerProgrammaticLaunchCompletion): else all that a graph has of such kernels
+ * would hold the GPU while the first one waits for a peer. */
 #define SHUNT_LAUNCH_DEPENDENT 1u
 
 typedef struct shunt_ref {
