@@ -47,6 +47,7 @@ def run(rank: int, id: str) -> None:
             stream.synchronize()
             barrier.wait()
             graph = captured(comm, x)
+            barrier.wait()  # no capture is open, which forbids to synchronize a device
             x.fill_(rank + 1.0)
             with torch.cuda.stream(other):
                 y.add_(0.0)  # its code is there from here on

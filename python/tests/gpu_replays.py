@@ -115,7 +115,8 @@ def run(world, name, first, second):
 
 def main():
     faulthandler.dump_traceback_later(50, exit=True)
-    torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", os.environ.get("SHUNT_RANK", "0"))))
+    rank = int(os.environ.get("LOCAL_RANK", os.environ.get("SHUNT_RANK", "0")))
+    torch.cuda.set_device(rank % torch.cuda.device_count())
     with shunt.init(memory="cuda", timeout=30) as world:
         wrong = [w for w in (run(world, *pair) for pair in pairs()) if w]
     for line in wrong:

@@ -88,6 +88,32 @@ func TestSymmetricCudaipc(t *testing.T) {
 	machine.Close()
 }
 
+// A world of more ranks than there are GPUs is skipped, and says what lets them share.
+func TestRanksThatShareAGPU(t *testing.T) {
+	if machine.Real() {
+		t.Skip("needs GPUs in memory, of which there are as many as it wants")
+	}
+	machine.With(t, 2)
+	cfg := config(t, machine.Builtin)
+	cfg.Memory, cfg.Filter = plugin.MemoryKindCuda, regexp.MustCompile("all_reduce/w3.*float32")
+	inMemory(&cfg, nil)
+	cfg.Worlds = []int{3}
+	for on, want := range map[string]string{
+		"off": "needs 3 GPUs, there are 2; SHUNT_SHARE_GPU=on lets ranks share", "on": "",
+	} {
+		t.Setenv("SHUNT_SHARE_GPU", on)
+		report, err := conformance.Run(t.Context(), cfg)
+		switch {
+		case report == nil:
+			t.Errorf("SHUNT_SHARE_GPU=%s: %v", on, err)
+		case want == "" && (err != nil || report.Err() != nil || report.Count(conformance.Passed) == 0):
+			t.Errorf("SHUNT_SHARE_GPU=%s: %v, %+v; want cases that pass", on, err, report.Results)
+		case want != "" && (len(report.Results) != 1 || report.Results[0].Detail != want):
+			t.Errorf("SHUNT_SHARE_GPU=%s: %v; want a skip that says %q", on, report.Results, want)
+		}
+	}
+}
+
 // NCCL, or what has its functions on GPUs in memory.
 func TestBuiltinNccl(t *testing.T) {
 	cfg := config(t, "builtin:nccl")

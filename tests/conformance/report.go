@@ -78,7 +78,7 @@ func (r *Report) Count(o Outcome) int {
 
 // lack records that a world could not be had.
 func (r *Report) lack(world, devices int, reason error) {
-	detail := fmt.Sprintf("needs %d GPUs, there are %d", world, devices)
+	detail := fmt.Sprintf("needs %d GPUs, there are %d; SHUNT_SHARE_GPU=on lets ranks share", world, devices)
 	if reason != nil {
 		detail = reason.Error()
 	}

@@ -24,7 +24,7 @@ type Config struct {
 	Transport string
 	// Worlds are the numbers of ranks; nil means 1, 2, 3, 4, 5 and 8. With
 	// memory cuda every rank has a GPU of its own; worlds of more ranks than
-	// there are GPUs are skipped.
+	// there are GPUs are skipped, unless SHUNT_SHARE_GPU lets ranks share them.
 	Worlds []int
 	// Hosts are the numbers of hosts that the ranks of each world pretend to run on, in
 	// turn; nil means 1. A world of fewer ranks than hosts is left out.
@@ -130,7 +130,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		if world < 1 || world > plugin.MaxWorld {
 			return nil, fmt.Errorf("conformance: world %d", world)
 		}
-		if cfg.Memory == plugin.MemoryKindCuda && world > devices {
+		if cfg.Memory == plugin.MemoryKindCuda && world > devices && (devices == 0 || !device.Shared()) {
 			report.lack(world, devices, reason)
 			continue
 		}

@@ -85,12 +85,12 @@ func (r *rank) closeComms() error {
 	return errors.Join(errs...)
 }
 
-// onDevice gives the rank its GPU: that of its own number.
-func (r *rank) onDevice(ordinal int) (err error) {
+// onDevice gives the rank its GPU.
+func (r *rank) onDevice(number int) (err error) {
 	if r.device != nil {
 		return nil
 	}
-	r.device, err = device.Open(ordinal)
+	r.device, err = device.Open(number)
 	r.arena.device, r.side.device = r.device, r.device
 	return err
 }
@@ -128,7 +128,7 @@ func openHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, e
 	}
 	if request.Memory == plugin.MemoryKindCuda {
 		if err := r.onDevice(w.Rank); err != nil {
-			return nil, pool.Fatal(fmt.Errorf("device %d: %w", w.Rank, err))
+			return nil, pool.Fatal(fmt.Errorf("device of rank %d: %w", w.Rank, err))
 		}
 	}
 	options := host.Options{

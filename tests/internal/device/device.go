@@ -3,11 +3,13 @@ package device
 import (
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"unsafe"
 
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/host/option"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -47,6 +49,12 @@ func Count() (int, error) {
 	return len(devices), err
 }
 
+// Shared reports whether ranks may share devices, as SHUNT_SHARE_GPU says.
+func Shared() bool {
+	settings, _ := option.Load(os.Environ())
+	return settings.ShareGPU()
+}
+
 // Lacks returns the reason why a world of the given size cannot run on GPUs, or "".
 func Lacks(world int) string {
 	n, err := Count()
@@ -70,18 +78,25 @@ type Device struct {
 	Streams [StreamCount]cuda.Stream // none waits for the default stream
 }
 
-// Open retains a device's context and makes streams.
-func Open(ordinal int) (_ *Device, err error) {
-	d := &Device{Ordinal: ordinal}
-	if d.Driver, err = Driver(ordinal); err != nil {
+// Open retains the context of a rank's device, that of its number or one that it shares, and makes streams.
+func Open(rank int) (_ *Device, err error) {
+	d := &Device{Ordinal: rank}
+	if d.Driver, err = Driver(rank); err != nil {
 		return nil, err
 	}
-	if d.Context, err = d.Driver.Retain(ordinal); err != nil {
+	if Shared() {
+		n, err := Count()
+		if err != nil {
+			return nil, err
+		}
+		d.Ordinal = rank % n
+	}
+	if d.Context, err = d.Driver.Retain(d.Ordinal); err != nil {
 		return nil, err
 	}
 	for i := range d.Streams {
 		// Ranks differ in priority: what a plan does by it must suit what its peers do.
-		if d.Streams[i], err = d.Driver.NewStream(d.Context, -(ordinal % 2)); err != nil {
+		if d.Streams[i], err = d.Driver.NewStream(d.Context, -(rank % 2)); err != nil {
 			return nil, errors.Join(err, d.Close())
 		}
 	}

@@ -30,14 +30,15 @@ import (
 // Builtin is the spec of the transport that Register registers.
 const Builtin = "builtin:cudaipc"
 
-// count is the number of GPUs of a machine in memory.
-const count = 8
+// usual is the number of GPUs of a machine in memory, where With says no other.
+const usual = 8
 
-var memory struct {
+var memory = struct {
 	sync.Mutex
+	count   int
 	drivers map[int]*cudatest.Driver // by device; made when first used
 	used    bool
-}
+}{count: usual}
 
 // Register registers cudaipc as a builtin transport and decides where ranks run.
 // Every process of a test calls it, ranks included.
@@ -135,7 +136,7 @@ func driver(ordinal int) *cudatest.Driver {
 		kernels[device.HoldKernel] = hold
 		maps.Copy(kernels, nccltest.Kernels())
 		maps.Copy(kernels, commandtest.Kernels())
-		d = cudatest.New(cudatest.Options{Devices: count, Kernels: kernels})
+		d = cudatest.New(cudatest.Options{Devices: memory.count, Kernels: kernels})
 		memory.drivers[ordinal] = d
 	}
 	return d
@@ -172,10 +173,19 @@ func Leaks() []string {
 	return leaks
 }
 
+// With lets the machine in memory have so many GPUs for the length of a test.
+func With(t testing.TB, gpus int) {
+	t.Cleanup(func() { remake(usual) })
+	remake(gpus)
+}
+
 // Close ends the GPUs in memory; the next use makes new ones.
-func Close() {
+func Close() { remake(usual) }
+
+func remake(gpus int) {
 	memory.Lock()
 	defer memory.Unlock()
+	memory.count = gpus
 	for _, d := range memory.drivers {
 		d.Close()
 	}
