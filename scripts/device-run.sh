@@ -25,7 +25,7 @@ smoke() {
   part smoke-python 60 "$shunt" run -n 2 $on_first python3 python/tests/gpu_programs.py smoke
   part readme-torch 60 \
     bash -c 'out=$("$@" python3 python/readme_torch.py) && echo "$out" && [ "$out" = $'"'"'sum 3\nsum 3'"'"' ]' \
-    readme "$shunt" run -n 2 $on_first
+    readme "$shunt" run -n 2
   local program
   for program in python/guide/*.py; do
     part "guide-$(basename "$program" .py)" 60 "$shunt" run -n 2 $on_first python3 "$program"
