@@ -37,8 +37,9 @@ skip names the capability that is absent; a run that only skipped fails. Exit
 status 1 when a case failed.
 
 With --memory cuda every rank has a GPU of its own, unless SHUNT_SHARE_GPU=on lets
-ranks take turns on those that there are (milliseconds a call), and results are copied back and checked in stream order. Operations run eagerly, from captured graphs, and
-from both by turns; --mode chooses. With --symmetric receive memory is registered as
+ranks take turns on those that there are (milliseconds a call). Results are copied
+back and checked in stream order. Operations run eagerly, from captured graphs,
+and from both by turns; --mode chooses. With --symmetric receive memory is registered as
 symmetric, and the collectives run that have algorithms of their own for it.`,
 		Example: "  shunt conformance --short\n  shunt conformance --transport process:./my-transport -n 2,4 --filter all_to_all --junit report.xml\n  shunt conformance --transport process:./my-engine -n 3,4 --hosts 1,2,3\n  shunt conformance --memory cuda --mode graph,mixed -n 2,4",
 		Args:    cobra.NoArgs,
