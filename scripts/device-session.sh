@@ -8,6 +8,7 @@
 #   session.sh faults     carriers beside other work, kills, soaks, replays, changing splits
 #   session.sh loads      collectives beside computation against NCCL, on all GPUs and on 2, and the kernels of others
 #   session.sh tune       every algorithm of every collective, on all GPUs and on 2, and the tuning files
+#   session.sh onegpu     what ranks that take turns on one GPU can show: worlds of 2 to 8, NCCL's of 4, the fuzzer
 #   session.sh diagnose   counters of large messages; the fault of NCCL that shaped the benchmark
 #
 # Everything it needs lies beside it (make device-build). $OUT, or out/ beside this
@@ -18,6 +19,7 @@ set -uo pipefail
 LOGS=$(mktemp -d "${TMPDIR:-/tmp}/shunt-session.XXXXXX")
 DEVICE_ROOT=${DEVICE_ROOT:-${TMPDIR:-/tmp}/shunt-device-$(id -u)}
 TAIL=${TAIL:-8}
+if [ "${1:-}" = onegpu ]; then export SHUNT_SHARE_GPU=on GPUS=${GPUS:-4}; fi
 . "$(dirname "$0")/common.sh"
 end=$(($(date +%s) + ${SECONDS_A_PART:-540}))
 
@@ -200,6 +202,31 @@ tune() {
   done
 }
 
+onegpu() {
+  local carrier filter='float32|barrier'
+  step chain 60 python3 python/tests/gpu_chain.py
+  step replays 60 "$shunt" run -n 2 python3 python/tests/gpu_replays.py
+  conform "" 240 4 --transport builtin:cudaipc
+  conform "" 150 3,5,8 --transport builtin:cudaipc --filter "$filter"
+  for carrier in "$shared" "$process"; do
+    conform "${carrier%%:*}" 60 2,4 --transport "$carrier" --filter "$filter"
+  done
+  if [ -n "$nccl" ] && [ -e "$nccl" ]; then # it takes ranks that share a GPU where each is a host of its own
+    export SHUNT_NCCL_LIBRARY=$nccl NCCL_SOCKET_IFNAME=lo
+    conform nccl 120 4 --transport builtin:nccl --hosts 4 --filter "$filter|graph"
+    conform nccl-shared 60 4 --transport "shared:$root/lib/shunt-transport-nccl.so" --hosts 4 --filter "$filter"
+    conform nccl-process 90 4 --transport "process:$root/bin/shunt-transport-nccl" --hosts 4 --filter "$filter"
+  else
+    skip nccl "no library; NCCL=path names it"
+  fi
+  step fuzz 90 python3 python/torchfuzz/fuzz.py --memory cuda -n 4 --seconds 10 --ranks processes
+  conform "" 240 2 --transport builtin:cudaipc
+}
+conform() { # conform NAME SECONDS WORLDS FLAGS...: conformance of ranks that wait for their turns
+  step "conformance${1:+-$1}-$3" "$2" "$shunt" conformance --memory cuda --short --timeout 60s --max-failures 40 \
+    -n "$3" "${@:4}"
+}
+
 diagnose() {
   shown nccl-reuse 150 python3 src/bench/kernels/nccl_reuse.py ${nccl:+"$nccl"}
   shown counters 330 bash src/scripts/device-counters.sh "$shunt" "$gpus"
@@ -207,9 +234,9 @@ diagnose() {
 
 part_wanted=${1:-}
 case $part_wanted in
-  check | table | faults | loads | tune | diagnose) ;;
+  check | table | faults | loads | tune | onegpu | diagnose) ;;
   *)
-    echo "usage: session.sh check|table|faults|loads|tune|diagnose" >&2
+    echo "usage: session.sh check|table|faults|loads|tune|onegpu|diagnose" >&2
     exit 2
     ;;
 esac

@@ -122,8 +122,11 @@ func openHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, e
 		return nil, err
 	}
 	if request.Hosts > 1 {
-		if err := os.Setenv("SHUNT_HOST_ID", fmt.Sprintf("host%d", w.Rank*request.Hosts/w.World)); err != nil {
-			return nil, err
+		id := fmt.Sprintf("host%d", w.Rank*request.Hosts/w.World)
+		for _, name := range []string{"SHUNT_HOST_ID", "NCCL_HOSTID"} { // NCCL asks no one else what a host is
+			if err := os.Setenv(name, id); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if request.Memory == plugin.MemoryKindCuda {
