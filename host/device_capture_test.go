@@ -23,20 +23,11 @@ func TestCapturesStayValidBesideOtherCommunicators(t *testing.T) {
 		sum := func() error {
 			return r.AllReduce(pointer(b[0]), pointer(b[1]), 8, plugin.Float32, plugin.OpSum, r)
 		}
-		if err := r.driver.BeginCapture(r.ctx, r.stream); err != nil {
-			return err
-		}
-		err := errors.Join(sum(), r.bustle(), sum())
-		graph, ended := r.driver.EndCapture(r.ctx, r.stream)
-		if err = errors.Join(err, ended); err != nil {
-			return err
-		}
-		x, err := r.driver.Instantiate(r.ctx, graph)
+		g, err := r.graph(func() error { return errors.Join(sum(), r.bustle(), sum()) })
 		if err != nil {
 			return err
 		}
-		return done(errors.Join(r.driver.LaunchGraph(r.ctx, x, r.stream), r.driver.SynchronizeStream(r.ctx, r.stream),
-			r.driver.DestroyGraphExec(x), r.driver.DestroyGraph(graph)))
+		return done(errors.Join(g.replay(), g.destroy()))
 	})
 }
 
@@ -95,28 +86,18 @@ func TestDeviceGraphsReplayAndOutliveTheCommunicator(t *testing.T) {
 		b, _ := r.buffers(count, count)
 		first := b[0]
 		// The first call of its kind is captured: what it prepares breaks nothing.
-		if err := r.driver.BeginCapture(r.ctx, r.stream); err != nil {
-			return err
-		}
-		for range 3 { // in place from the second on
-			if err := r.AllReduce(pointer(b[0]), pointer(b[1]), count, plugin.Float32, plugin.OpSum, r); err != nil {
-				return err
+		g, err := r.graph(func() (err error) {
+			for range 3 { // in place from the second on
+				err = errors.Join(err, r.AllReduce(pointer(b[0]), pointer(b[1]), count, plugin.Float32, plugin.OpSum, r))
+				b[0] = b[1]
 			}
-			b[0] = b[1]
-		}
-		graph, err := r.driver.EndCapture(r.ctx, r.stream)
-		if err != nil {
 			return err
-		}
-		exec, err := r.driver.Instantiate(r.ctx, graph)
+		})
 		if err != nil {
 			return err
 		}
 		for range 4 {
-			if err := r.driver.LaunchGraph(r.ctx, exec, r.stream); err != nil {
-				return err
-			}
-			if err := r.Barrier(r); err != nil { // eager calls between replays
+			if err := errors.Join(g.launch(), r.Barrier(r)); err != nil { // eager calls between replays
 				return err
 			}
 		}
@@ -131,17 +112,14 @@ func TestDeviceGraphsReplayAndOutliveTheCommunicator(t *testing.T) {
 		if err := r.Communicator.Close(); err != nil {
 			return err
 		}
-		if err := r.driver.LaunchGraph(r.ctx, exec, r.stream); err != nil {
-			return err
-		}
-		if err := r.driver.SynchronizeStream(r.ctx, r.stream); err != nil {
+		if err := g.replay(); err != nil {
 			return err
 		}
 		got, err := r.read(b[1], count)
 		if err = errors.Join(err, equal(got, want)); err != nil {
 			return err
 		}
-		return errors.Join(r.driver.DestroyGraph(graph), r.driver.DestroyGraphExec(exec), host.Collect(), r.free(first, b[1]))
+		return errors.Join(g.destroy(), host.Collect(), r.free(first, b[1]))
 	})
 }
 
@@ -178,43 +156,27 @@ func TestReplaysOfDifferentGraphsAreTold(t *testing.T) {
 			change(&other)
 			errs := deviceErrors(t, gpus(t, n), func(_ int, o *host.Options) { o.Timeout = time.Minute }, func(r *rank) error {
 				b, done := r.buffers(n*count, n*count)
-				var graphs []cuda.GraphExec
-				var destroy []func() error
+				var graphs []captured
 				for _, op := range []host.Operation{sum, other} {
 					op.Send, op.Recv, op.Stream = pointer(b[0]), pointer(b[1]), r
-					if err := r.driver.BeginCapture(r.ctx, r.stream); err != nil {
-						return err
-					}
-					err := r.Do(&op)
-					graph, ended := r.driver.EndCapture(r.ctx, r.stream)
-					if err = errors.Join(err, ended); err != nil {
-						return err
-					}
-					x, err := r.driver.Instantiate(r.ctx, graph)
+					g, err := r.graph(func() error { return r.Do(&op) })
 					if err != nil {
 						return err
 					}
-					graphs = append(graphs, x)
-					destroy = append(destroy, func() error {
-						return errors.Join(r.driver.DestroyGraphExec(x), r.driver.DestroyGraph(graph))
-					})
+					graphs = append(graphs, g)
 				}
-				replay := func(which int) error {
-					return errors.Join(r.driver.LaunchGraph(r.ctx, graphs[which], r.stream),
-						r.driver.SynchronizeStream(r.ctx, r.stream))
-				}
-				err := errors.Join(replay(0), replay(1), replay(0))
+				err := errors.Join(graphs[0].replay(), graphs[1].replay(), graphs[0].replay())
 				if err == nil && r.Rank() == odd {
-					err = replay(1)
+					err = graphs[1].replay()
 				} else if err == nil {
-					err = replay(0)
+					err = graphs[0].replay()
 				}
 				for end := time.Now().Add(5 * time.Second); r.Err() == nil && time.Now().Before(end); {
 					time.Sleep(time.Millisecond)
 				}
 				err = errors.Join(err, r.Err())
-				for _, d := range destroy {
-					err = errors.Join(err, d())
+				for _, g := range graphs {
+					err = errors.Join(err, g.destroy())
 				}
 				return done(err)
 			})

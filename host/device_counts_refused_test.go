@@ -80,7 +80,9 @@ func TestImpossibleCountsOnTheDeviceAreNamed(t *testing.T) {
 				}
 				call, destroy := func() error { return x.call(test.placed) }, func() error { return nil }
 				if replayed := i%2 == 1; replayed && err == nil {
-					call, destroy, err = x.captured(call)
+					var g captured
+					g, err = x.graph(call)
+					call, destroy = g.launch, g.destroy
 				}
 				arrays := s.arrays(r.Rank(), test.placed)
 				want := x.expected(s, test.placed)

@@ -309,22 +309,6 @@ func TestDeviceCountsAreThoseOfTheStream(t *testing.T) {
 	})
 }
 
-// captured makes a graph of what is enqueued.
-func (r *rank) captured(enqueue func() error) (replay, destroy func() error, err error) {
-	if err := r.driver.BeginCapture(r.ctx, r.stream); err != nil {
-		return nil, nil, err
-	}
-	err = enqueue()
-	graph, ended := r.driver.EndCapture(r.ctx, r.stream)
-	if err = errors.Join(err, ended); err != nil {
-		return nil, nil, err
-	}
-	exec, err := r.driver.Instantiate(r.ctx, graph)
-	replay = func() error { return r.driver.LaunchGraph(r.ctx, exec, r.stream) }
-	destroy = func() error { return errors.Join(r.driver.DestroyGraphExec(exec), r.driver.DestroyGraph(graph)) }
-	return replay, destroy, err
-}
-
 // A replay uses the counts that there are when it runs, whatever the graph was
 // captured with, and eager calls come in between.
 func TestDeviceCountsAreThoseOfEachReplay(t *testing.T) {
@@ -343,7 +327,7 @@ func TestDeviceCountsAreThoseOfEachReplay(t *testing.T) {
 			return err
 		}
 		// The first call of its kind is captured.
-		replay, destroy, err := x.captured(func() error { return x.call(false) })
+		g, err := x.graph(func() error { return x.call(false) })
 		if err != nil {
 			return err
 		}
@@ -351,14 +335,14 @@ func TestDeviceCountsAreThoseOfEachReplay(t *testing.T) {
 			return fmt.Errorf("a capture ran: %w", err)
 		}
 		for i, s := range calls {
-			if err := errors.Join(x.compute(from[i]), replay(), x.check(x.expected(s, false))); err != nil {
+			if err := errors.Join(x.compute(from[i]), g.launch(), x.check(x.expected(s, false))); err != nil {
 				return fmt.Errorf("replay %d: %w", i, err)
 			}
 			if err := x.once(splitsOf(n, 100+i, most), true); err != nil {
 				return fmt.Errorf("eager call after replay %d: %w", i, err)
 			}
 		}
-		return errors.Join(destroy(), done(), x.free())
+		return errors.Join(g.destroy(), done(), x.free())
 	})
 }
 

@@ -97,20 +97,12 @@ func (r *rank) live(round int) error {
 	if err := errors.Join(r.Register(pointer(b[1]), 4000), sum(r.Communicator), sum(half), r.sync()); err != nil {
 		return err
 	}
-	if err := r.driver.BeginCapture(r.ctx, r.stream); err != nil {
-		return err
-	}
-	err = errors.Join(sum(r.Communicator), sum(half))
-	graph, ended := r.driver.EndCapture(r.ctx, r.stream)
-	if err = errors.Join(err, ended); err != nil {
-		return err
-	}
-	exec, err := r.driver.Instantiate(r.ctx, graph)
+	g, err := r.graph(func() error { return errors.Join(sum(r.Communicator), sum(half)) })
 	if err != nil {
 		return err
 	}
 	if round%2 == 0 {
-		if err := r.driver.DestroyGraphExec(exec); err != nil {
+		if err := r.driver.DestroyGraphExec(g.exec); err != nil {
 			return err
 		}
 	}
@@ -122,7 +114,7 @@ func (r *rank) live(round int) error {
 	err = errors.Join(r.Barrier(on), on.sync(), r.driver.DestroyStream(r.ctx, another))
 	err = errors.Join(err, half.Close(), w.Close(), r.Communicator.Close(), r.driver.SynchronizeStream(r.ctx, r.stream))
 	if round%2 == 1 {
-		err = errors.Join(err, r.driver.DestroyGraphExec(exec))
+		err = errors.Join(err, r.driver.DestroyGraphExec(g.exec))
 	}
-	return errors.Join(err, r.driver.DestroyGraph(graph), r.free(b...))
+	return errors.Join(err, r.driver.DestroyGraph(g.graph), r.free(b...))
 }

@@ -133,7 +133,7 @@ func TestDeferredMemoryIsMadeWithinACapture(t *testing.T) {
 			return err
 		}
 		for range 3 {
-			err = errors.Join(err, r.driver.LaunchGraph(r.ctx, g.exec, r.stream))
+			err = errors.Join(err, g.launch())
 		}
 		return done(errors.Join(err, r.sync(), r.reduced(r.Communicator, count), g.destroy()))
 	})

@@ -159,7 +159,7 @@ func TestDeviceMessageOfARankThatHasClosed(t *testing.T) {
 						if g, err = r.graph(send); err != nil {
 							return err
 						}
-						send = func() error { return r.driver.LaunchGraph(r.ctx, g.exec, r.stream) }
+						send = func() error { return g.launch() }
 					}
 					for range 3 {
 						err = errors.Join(err, send())

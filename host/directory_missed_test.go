@@ -58,22 +58,15 @@ func TestCapturedMemoryByHandleIsReachedByReplays(t *testing.T) {
 			return err
 		}
 		b, done := r.buffers(count)
-		if err := r.driver.BeginCapture(r.ctx, r.stream); err != nil {
-			return err
-		}
-		err = r.AllGather(pointer(b[0]), pointer(s.Address()+mib), count, plugin.Float32, r)
-		graph, ended := r.driver.EndCapture(r.ctx, r.stream)
-		if err = errors.Join(err, ended); err != nil {
-			return err
-		}
-		x, err := r.driver.Instantiate(r.ctx, graph)
+		g, err := r.graph(func() error {
+			return r.AllGather(pointer(b[0]), pointer(s.Address()+mib), count, plugin.Float32, r)
+		})
 		if err != nil {
 			return err
 		}
 		replay := func() (int64, error) {
 			before := cudaipctest.Direct.Load()
-			err := errors.Join(r.meet(), r.driver.LaunchGraph(r.ctx, x, r.stream), r.driver.SynchronizeStream(r.ctx, r.stream),
-				r.meet())
+			err := errors.Join(r.meet(), g.replay(), r.meet())
 			return cudaipctest.Direct.Load() - before, err
 		}
 		for round := 0; ; round++ {
@@ -82,8 +75,7 @@ func TestCapturedMemoryByHandleIsReachedByReplays(t *testing.T) {
 				return errors.Join(err, errors.New("replays never went directly"))
 			}
 			if all, err := everyoneSays(r, direct == n); err != nil || all {
-				return done(errors.Join(err, r.driver.DestroyGraphExec(x), r.driver.DestroyGraph(graph), r.Communicator.Close(),
-					s.Free()))
+				return done(errors.Join(err, g.destroy(), r.Communicator.Close(), s.Free()))
 			}
 		}
 	})

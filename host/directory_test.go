@@ -279,14 +279,14 @@ func TestRule18FreedMemoryIsUnmappedWithoutACall(t *testing.T) {
 				late := func() bool { return time.Since(freed) > 10*time.Second }
 				for !agree(memory() == before || late()) { // all ranks end together
 					for range 4 { // so that there is one under way at most times
-						err = errors.Join(err, r.driver.LaunchGraph(r.ctx, g.exec, r.stream))
+						err = errors.Join(err, g.launch())
 					}
 					err = errors.Join(err, r.driver.SynchronizeStream(r.ctx, r.stream))
 				}
 				if took := time.Since(freed); took > time.Second {
 					err = errors.Join(err, fmt.Errorf("the memory came back after %v: %s, at first %s", took, memory(), before))
 				}
-				return done(errors.Join(err, r.driver.SynchronizeStream(r.ctx, r.stream), g.destroy()))
+				return done(errors.Join(err, r.sync(), g.destroy()))
 			})
 		})
 	}
@@ -340,36 +340,6 @@ func agreement(n int) func(yes bool) bool {
 		}
 		return last
 	}
-}
-
-// captured is a graph of a rank.
-type captured struct {
-	rank  *rank
-	graph cuda.Graph
-	exec  cuda.GraphExec
-}
-
-// graph captures what body does.
-func (r *rank) graph(body func() error) (g captured, err error) {
-	if err := r.driver.BeginCapture(r.ctx, r.stream); err != nil {
-		return captured{}, err
-	}
-	err = body()
-	graph, ended := r.driver.EndCapture(r.ctx, r.stream)
-	if err = errors.Join(err, ended); err != nil {
-		return captured{}, err
-	}
-	x, err := r.driver.Instantiate(r.ctx, graph)
-	return captured{r, graph, x}, err
-}
-
-func (g captured) replay() error {
-	return errors.Join(g.rank.driver.LaunchGraph(g.rank.ctx, g.exec, g.rank.stream),
-		g.rank.driver.SynchronizeStream(g.rank.ctx, g.rank.stream))
-}
-
-func (g captured) destroy() error {
-	return errors.Join(g.rank.driver.DestroyGraphExec(g.exec), g.rank.driver.DestroyGraph(g.graph))
 }
 
 // everyone runs an all_reduce and reports whether all ranks say yes.

@@ -385,7 +385,7 @@ func TestGraphsKeepRegistrations(t *testing.T) {
 		if err := sumOf(r, b[0], b[1], count, 1); err != nil { // captured memory is not registered anew
 			return err
 		}
-		replay, destroy, err := r.captured(func() error {
+		g, err := r.graph(func() error {
 			return r.AllReduce(pointer(b[0]), pointer(b[1]), count, plugin.Float32, plugin.OpSum, r)
 		})
 		if err != nil {
@@ -401,7 +401,7 @@ func TestGraphsKeepRegistrations(t *testing.T) {
 		}
 		_ = r.Deregister(pointer(b[0]))
 		for range 3 {
-			err := errors.Join(r.meet(), replay(), r.driver.SynchronizeStream(r.ctx, r.stream))
+			err := errors.Join(r.meet(), g.replay())
 			if err != nil {
 				return err
 			}
@@ -416,7 +416,7 @@ func TestGraphsKeepRegistrations(t *testing.T) {
 		if !knows(r, b[0]) || !knows(r, b[1]) {
 			return fmt.Errorf("NCCL knows memory at %#x, which lacks what a graph has captured: %#x", knownBy(r), b[:2])
 		}
-		return errors.Join(destroy(), forgotten(r, b[0]), forgotten(r, b[1]), r.free(b[0]), r.free(b[3:]...))
+		return errors.Join(g.destroy(), forgotten(r, b[0]), forgotten(r, b[1]), r.free(b[0]), r.free(b[3:]...))
 	})
 }
 
@@ -429,7 +429,7 @@ func TestNothingIsRegisteredUnderCapture(t *testing.T) {
 		if err := sumOf(r, b[0], b[1], count, 1); err != nil {
 			return err
 		}
-		replay, destroy, err := r.captured(func() error {
+		g, err := r.graph(func() error {
 			return r.AllReduce(pointer(b[0]), pointer(b[2]), count, plugin.Float32, plugin.OpSum, r)
 		})
 		if err != nil {
@@ -438,12 +438,11 @@ func TestNothingIsRegisteredUnderCapture(t *testing.T) {
 		if knows(r, b[2]) {
 			return errors.New("memory was registered under capture")
 		}
-		err = errors.Join(replay(), r.driver.SynchronizeStream(r.ctx, r.stream),
-			sumOf(r, b[0], b[2], count, 2))
+		err = errors.Join(g.replay(), sumOf(r, b[0], b[2], count, 2))
 		if !knows(r, b[2]) {
 			return errors.New("memory was not registered after the capture")
 		}
-		return done(errors.Join(err, destroy()))
+		return done(errors.Join(err, g.destroy()))
 	})
 }
 

@@ -244,7 +244,9 @@ func TestARejectionIsToldWhenRanksDisagreeLater(t *testing.T) {
 	})
 	for rank, err := range errs {
 		require.ErrorIs(t, err, plugin.Mismatch, "rank %d", rank)
-		require.ErrorContains(t, err, "rank 1 had refused its call #3, all_reduce: send memory is null but 16 bytes are needed", "rank %d", rank)
+		// The next call may be compared before rank 1 has noted that it went on.
+		require.Regexp(t, "rank 1 (had refused its call #3,|refused its) all_reduce: send memory is null but 16 bytes are needed",
+			err.Error(), "rank %d", rank)
 	}
 }
 

@@ -24,16 +24,8 @@ func TestGraphsKeepSymmetricMemoryMapped(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if err := r.driver.BeginCapture(r.ctx, r.stream); err != nil {
-			return err
-		}
-		err = r.AllGather(pointer(b[0]), pointer(recv), count, plugin.Float32, r)
-		graph, ended := r.driver.EndCapture(r.ctx, r.stream)
-		if err := errors.Join(err, ended); err != nil {
-			return err
-		}
-		exec, err := r.driver.Instantiate(r.ctx, graph)
-		if err := errors.Join(err, r.driver.DestroyGraph(graph), r.Deregister(pointer(recv))); err != nil {
+		g, err := r.graph(func() error { return r.AllGather(pointer(b[0]), pointer(recv), count, plugin.Float32, r) })
+		if err := errors.Join(err, r.Deregister(pointer(recv))); err != nil {
 			return err
 		}
 		// Meanwhile every rank withdraws its own export, and sees that the others have.
@@ -50,11 +42,11 @@ func TestGraphsKeepSymmetricMemoryMapped(t *testing.T) {
 			if err := errors.Join(r.fill(recv, n*count, -1), r.Barrier(r), r.sync()); err != nil {
 				return err
 			}
-			if err := errors.Join(r.driver.LaunchGraph(r.ctx, exec, r.stream), r.Barrier(r), r.expect(recv, want)); err != nil {
+			if err := errors.Join(g.launch(), r.Barrier(r), r.expect(recv, want)); err != nil {
 				return fmt.Errorf("replay %d: %w", round, err)
 			}
 		}
-		if err := errors.Join(r.Barrier(r), r.sync(), r.driver.DestroyGraphExec(exec),
+		if err := errors.Join(r.Barrier(r), r.sync(), g.destroy(),
 			end(nil)); plugin.CodeOf(err) != plugin.InvalidArgument {
 			return fmt.Errorf("deregistering twice gave %w", err)
 		}
