@@ -52,10 +52,10 @@ def _difference_of_tensors(got, want: torch.Tensor, atol: float, path: str) -> s
     if got.dtype != want.dtype or got.shape != want.shape:
         return f"{path} is {got.dtype} of {tuple(got.shape)}, want {want.dtype} of {tuple(want.shape)}"
     if not atol:
-        same = _bytes(got) == _bytes(want)
+        same = (_bytes(got) == _bytes(want)).reshape(-1, want.element_size()).all(1)
         if same.all():
             return None
-        at = int((~same).nonzero()[0]) // want.element_size()
+        at = int((~same).nonzero()[0])
         count = int((~same).sum())
     else:
         far = ~torch.isclose(_wide(got), _wide(want), rtol=0, atol=atol, equal_nan=True).reshape(-1)

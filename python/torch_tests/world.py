@@ -103,6 +103,13 @@ class World:
             torch.cuda.synchronize()
         return result
 
+    def gathered(self, t: torch.Tensor) -> list[torch.Tensor]:
+        """What t is on every rank, over the truth's group."""
+        t = t.to(self._truth_device)
+        everyone = [torch.empty_like(t) for _ in range(self.size)]
+        dist.all_gather(everyone, t, group=self.truth)
+        return [each.to(self.device) for each in everyone]
+
     def equal(self, got, want, atol: float = 0.0) -> None:
         found = difference(got, want, atol)
         assert not found, found

@@ -109,10 +109,8 @@ def all_reduce_real(w, count, dtype):
 def all_ranks_have_the_same_bits(w, dtype):
     t = w.own(4099, dtype, "real")
     dist.all_reduce(t, group=w.group)
-    copies = [torch.empty_like(t) for _ in range(w.size)]
-    dist.all_gather(copies, t, group=w.truth)
-    for rank, copy in enumerate(copies):
-        w.equal(copy, t), rank
+    for copy in w.gathered(t):
+        w.equal(copy, t)
 
 
 @case(each=PAIRS, worlds=(2, 3))

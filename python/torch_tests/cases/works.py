@@ -177,6 +177,8 @@ def callbacks_call(w):
 
     w.needs(w.judged, "gloo: two threads run callbacks and calls, and both are in callbacks here")
     works[0].get_future().then(outer).wait()
+    if w.device.type == "cuda":  # a future without a tensor has nothing that a stream could wait for
+        torch.cuda.synchronize()
     w._draws = 0
     w.equal([first, behind, inner, plain], [sum(w.everyone(n, kind="whole")) for n in (4_000_000, 5, 6, 7)])
 
@@ -187,7 +189,7 @@ def callbacks_differentiate(w):
     weight, t = torch.ones(3, device=w.device, requires_grad=True), w.own(4_000_000, kind="whole")
     work = dist.all_reduce(t, group=w.group, async_op=True)
     work.get_future().then(lambda f: (f.value()[0][:3] * weight).sum().backward()).wait()
-    if w.device.type == "cuda":  # a future without a tensor has nothing that a stream could wait for
+    if w.device.type == "cuda":  # as above
         torch.cuda.synchronize()
     w.equal(weight.grad, t[:3])
 
