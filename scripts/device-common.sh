@@ -73,7 +73,7 @@ skip() { table+=("$(printf '%-34s %-10s %9s  %s' "$1" skipped "" "$2")"); }
 worlds() { if [ "$gpus" -gt 2 ]; then echo "2 $gpus"; else echo 2; fi; }
 need() { # need STEP: two GPUs, or ranks that share one
   if [ "$gpus" -lt 2 ]; then
-    skip "$1" "needs 2 GPUs, there are $gpus"
+    skip "$1" "needs 2 GPUs, there are $gpus; SHUNT_SHARE_GPU=on GPUS=2 lets ranks take turns on one"
     failed=1
     return 1
   fi
