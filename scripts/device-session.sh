@@ -216,6 +216,7 @@ onegpu() {
     conform nccl 120 4 --transport builtin:nccl --hosts 4 --filter "$filter|graph"
     conform nccl-shared 60 4 --transport "shared:$root/lib/shunt-transport-nccl.so" --hosts 4 --filter "$filter"
     conform nccl-process 90 4 --transport "process:$root/bin/shunt-transport-nccl" --hosts 4 --filter "$filter"
+    shown hosts-nccl 60 python3 python/tests/gpu_hosts.py 4
   else
     skip nccl "no library; NCCL=path names it"
   fi

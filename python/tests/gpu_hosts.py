@@ -1,7 +1,8 @@
 """A world whose ranks say that they are on two hosts, on the GPUs of this one: gpu_hosts.py RANKS.
 
 The second half of the ranks gets another host identity, for Shunt and for NCCL, so that only a transport between hosts
-serves them. Rank 0 aborts the communicator, or the last rank is killed, each while the others are in a
+serves them; where ranks share a GPU (SHUNT_SHARE_GPU) each gets its own, for NCCL takes no two ranks of a host there.
+Rank 0 aborts the communicator, or the last rank is killed, each while the others are in a
 collective: every other rank must be told which rank it was, within SOON seconds, and go on without it after shrink.
 Needs torch.
 """
@@ -22,7 +23,7 @@ def survive(fault: str) -> str:
     import torch
 
     import shunt
-    torch.cuda.set_device(int(os.environ["SHUNT_RANK"]))
+    torch.cuda.set_device(int(os.environ["SHUNT_RANK"]) % torch.cuda.device_count())
     comm = shunt.init(memory="cuda", timeout=60)
     assert comm.size == int(os.environ["SHUNT_WORLD"])
     culprit = {"abort": 0, "kill": comm.size - 1}[fault]
@@ -64,7 +65,7 @@ def world(size: int, fault: str) -> bool:
     with tempfile.TemporaryDirectory() as directory:
         ranks = []
         for rank in range(size):
-            host = f"host-{2 * rank // size}"
+            host = f"host-{rank if os.environ.get('SHUNT_SHARE_GPU') == 'on' else 2 * rank // size}"
             env = {"SHUNT_RANK": str(rank), "SHUNT_WORLD": str(size), "SHUNT_ID": f"file://{directory}/id",
                    "SHUNT_HOST_ID": host, "NCCL_HOSTID": host}
             ranks.append(subprocess.Popen([sys.executable, __file__, "rank", fault], env={**os.environ, **env},
