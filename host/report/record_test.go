@@ -15,8 +15,8 @@ import (
 // An entry has every field of what was recorded, and an op where the collective reduces.
 func TestEntriesSayWhatWasRecorded(t *testing.T) {
 	got := Entries([]executor.Flight{
-		{Number: 7, Collective: plugin.AllReduce, DType: plugin.Float32, Op: plugin.OpMax, Count: 9, Root: -1, Symmetric: true,
-			Begin: time.Second, End: 2 * time.Second, Plan: "ring"},
+		{Number: 7, Collective: plugin.AllReduce, DType: plugin.Float32, Op: plugin.OpMax, Count: 9, Root: -1,
+			Symmetric: true, Begin: time.Second, End: 2 * time.Second, Plan: "ring"},
 		{Number: 8, Collective: plugin.AllToAllV, DType: plugin.Int8, Op: plugin.OpMax, Root: 3, OnDevice: true},
 	})
 	require.Equal(t, []Entry{
