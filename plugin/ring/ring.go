@@ -19,6 +19,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"unicode/utf8"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -243,7 +244,7 @@ func (r *Ring) finish(c *command, err error) {
 		if errors.As(err, &e) && e.Rank >= 0 {
 			peer = int32(e.Rank) + 1
 		}
-		n := copy(c.message[:textBytes-1], fmt.Sprint(err))
+		n := copy(c.message[:textBytes-1], whole(fmt.Sprint(err), textBytes-1))
 		c.message[n] = 0
 	}
 	c.peer.Store(peer)
@@ -254,6 +255,19 @@ func (r *Ring) finish(c *command, err error) {
 	if h.waiting.Load() != 0 {
 		futex(&h.completed, futexWake, 1<<30, nil)
 	}
+}
+
+// whole returns at most limit bytes of a text, without cutting the last character.
+func whole(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	for n := limit; n > limit-utf8.UTFMax; n-- {
+		if utf8.RuneStart(text[n]) {
+			return text[:n]
+		}
+	}
+	return text[:limit]
 }
 
 // Operations of futex(2), between processes.
