@@ -127,6 +127,8 @@ static inline void shunt_ring_done(shunt_ring *ring, shunt_ring_command *command
                                    const char *message) {
   size_t n = 0;
   for (; message && n < SHUNT_RING_TEXT - 1 && message[n]; n++) command->message[n] = message[n];
+  if (n == SHUNT_RING_TEXT - 1) /* the last character, in UTF-8, is whole or left out */
+    while (n && (message[n] & 0xC0) == 0x80) n--;
   command->message[n] = 0;
   command->status = status;
   __atomic_store_n(&command->peer, peer + 1, __ATOMIC_RELAXED);

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unicode/utf8"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -140,6 +141,29 @@ func handsOverAndBack(t *testing.T, serve side) {
 		}
 		if want := []byte{2, 3, 4, byte(round) + 1}; !slices.Equal(recv, want) {
 			t.Fatalf("received %v, want %v", recv, want)
+		}
+	}
+}
+
+// An error's text is cut where it is too long, but not within a character.
+func TestLongTextsOfCommandsEndWithAWholeCharacter(t *testing.T) { onBothSides(t, wholeCharacters) }
+
+func wholeCharacters(t *testing.T, serve side) {
+	for _, character := range []string{"x", "é", "語", "𝄞"} {
+		for lead := range len(character) {
+			e, r := ringWorld(t, 1, serve, func(context.Context, *command) error {
+				return plugin.Errorf(plugin.Internal, "%s%s", "aaaa"[:lead], strings.Repeat(character, 500))
+			})
+			fail := posting(t, e, 1, func(b *plugin.Builder) { b.Track(func() { r.Post(b, 7) }) })
+			err := e.Run(fail, arguments(nil, nil, 0, 4), testDeadline)
+			if err == nil {
+				t.Fatalf("a command that failed gave no error")
+			}
+			text := err.Error()
+			if n := strings.Count(text, character); n < 250/len(character) || strings.ContainsAny(text, "?\uFFFD") ||
+				!utf8.ValidString(text) {
+				t.Errorf("%d of %q behind %d bytes: %q", n, character, lead, text)
+			}
 		}
 	}
 }

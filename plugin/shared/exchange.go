@@ -89,7 +89,8 @@ func (e *endpoint) Check() error {
 	}
 	var report C.shunt_native_report
 	if status := C.shunt_call_check(e.transport.table, e.handle, &report); status != C.SHUNT_OK {
-		return plugin.NativeError("check", plugin.Code(status), int(report.peer)-1, C.GoString(&report.message[0]))
+		return plugin.NativeError("check", plugin.Code(status), int(report.peer)-1,
+			sentence(&report.message[0], len(report.message)))
 	}
 	return nil
 }

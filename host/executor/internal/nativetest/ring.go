@@ -5,7 +5,7 @@ package nativetest
 
 #include "shunt_ring.h"
 
-// Sleeps for so long that a command whose bell is not heard is late for every deadline.
+// Sleeps so long that a command whose bell is not heard is late for every deadline.
 static shunt_ring_command *next(void *ring, uint32_t slots, int64_t *taken) {
   return shunt_ring_next(ring, slots, taken, INT64_C(3600000000000));
 }
