@@ -172,13 +172,27 @@ func (e ofPlaces) Unwrap() []error { return e }
 // listen listens at a place. Where its address is that of this host as others see it (behind NAT), it listens on every
 // interface.
 func listen(p place) (listener net.Listener, foreign bool, err error) {
+	host, port, malformed := net.SplitHostPort(p.address)
+	if p.network == "tcp" && malformed == nil && host == "" {
+		listener, err = listenEverywhere(port)
+		return listener, false, err
+	}
 	listener, err = net.Listen(p.network, p.address)
-	_, port, malformed := net.SplitHostPort(p.address)
 	if p.network != "tcp" || malformed != nil || !errors.Is(err, syscall.EADDRNOTAVAIL) {
 		return listener, false, err
 	}
-	listener, err = net.Listen(p.network, net.JoinHostPort("", port))
+	listener, err = listenEverywhere(port)
 	return listener, true, err
+}
+
+// listenEverywhere listens on every interface. Without 127.0.0.1, which package net tries, it takes a host for one that
+// cannot listen for both kinds of addresses at once, and chooses IPv4.
+func listenEverywhere(port string) (net.Listener, error) {
+	network := "tcp"
+	if found, err := addressesOfHost(); err == nil && len(found) > 0 && !slices.ContainsFunc(found, netip.Addr.Is4) {
+		network = "tcp6"
+	}
+	return net.Listen(network, net.JoinHostPort("", port))
 }
 
 // listening returns where a host that others look for at places listens: on every interface for a name that this host

@@ -31,6 +31,8 @@ func rankProcess() int {
 		return tell(withoutPidfd(unix.EPERM))
 	case leaderless:
 		return endLeader()
+	case "only IPv6":
+		return tell(onlyIPv6())
 	}
 	if text := os.Getenv("SHUNT_TEST_SPARE"); text != "" {
 		spare, err := strconv.Atoi(text)
