@@ -62,7 +62,8 @@ func onlyIPv6() error {
 	file := "file://" + os.Getenv(ipv6Variable) + "/id"
 	for _, url := range []string{file, "tcp://[::1]:29511", "tcp://localhost:29512"} {
 		errs := each(2, func(rank int) error {
-			s, err := Join(context.Background(), Config{Rank: rank, World: 2, URL: url, Timeout: 10 * time.Second, Logger: quiet})
+			s, err := Join(context.Background(), Config{Rank: rank, World: 2, URL: url, Timeout: 10 * time.Second,
+				Logger: quiet})
 			if err == nil && rank == 1 {
 				at := s.standby.hub.listener.Addr().(*net.TCPAddr)
 				if at.IP.To4() != nil || (url != file && !at.IP.IsLoopback()) {

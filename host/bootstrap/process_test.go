@@ -34,6 +34,10 @@ func rankProcess() int {
 	case "only IPv6":
 		return tell(onlyIPv6())
 	}
+	if err := denyAsAsked(); err != nil {
+		fmt.Println("error", err)
+		return 1
+	}
 	if text := os.Getenv("SHUNT_TEST_SPARE"); text != "" {
 		spare, err := strconv.Atoi(text)
 		if err == nil {
