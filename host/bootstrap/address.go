@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -18,9 +19,8 @@ import (
 // maxURL bounds the text of a meeting place.
 const maxURL = 4096
 
-// reachable lists the addresses under which a listener can be reached: its own
-// if it is bound to one, otherwise loopback first (for ranks of this host), then
-// those of the interfaces that are up.
+// reachable lists the addresses under which a listener can be reached: its own if it is bound to one, otherwise those
+// of this host.
 func reachable(at net.Addr) ([]netip.AddrPort, error) {
 	tcp, ok := at.(*net.TCPAddr)
 	if !ok {
@@ -30,26 +30,52 @@ func reachable(at net.Addr) ([]netip.AddrPort, error) {
 	if own = netip.AddrPortFrom(own.Addr().Unmap().WithZone(""), own.Port()); !own.Addr().IsUnspecified() {
 		return []netip.AddrPort{own}, nil
 	}
-	addresses, err := net.InterfaceAddrs()
+	addresses, err := addressesOfHost()
 	if err != nil {
 		return nil, plugin.Errorf(plugin.System, "unique id: addresses of this host: %w", err)
 	}
-	list := []netip.AddrPort{netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), own.Port())}
-	var v6 []netip.AddrPort
-	for _, a := range addresses {
-		prefix, err := netip.ParsePrefix(a.String())
-		if err != nil || prefix.Addr().IsLoopback() || !prefix.Addr().IsGlobalUnicast() {
-			continue
-		}
-		ap := netip.AddrPortFrom(prefix.Addr().Unmap(), own.Port())
-		if ap.Addr().Is4() {
-			list = append(list, ap)
-		} else {
-			v6 = append(v6, ap)
+	var list []netip.AddrPort
+	for _, a := range ofHost(addresses) {
+		list = append(list, netip.AddrPortFrom(a, own.Port()))
+	}
+	return list, nil
+}
+
+// addressesOfHost lists those of the interfaces that are up.
+func addressesOfHost() (list []netip.Addr, err error) {
+	found, err := net.InterfaceAddrs()
+	for _, a := range found {
+		if prefix, err := netip.ParsePrefix(a.String()); err == nil {
+			list = append(list, prefix.Addr().Unmap())
 		}
 	}
+	return list, err
+}
+
+// ofHost orders the addresses of a host as others try them: loopback first, for ranks of this host, then those of the
+// interfaces that are up, IPv4 before IPv6. Of more than an id holds, one of IPv6 stays, for hosts that have no others.
+func ofHost(addresses []netip.Addr) []netip.Addr {
+	loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	if slices.Contains(addresses, netip.IPv6Loopback()) && !slices.ContainsFunc(addresses, func(a netip.Addr) bool {
+		return a.Is4() && a.IsLoopback()
+	}) {
+		loopback = netip.IPv6Loopback()
+	}
+	list, v6 := []netip.Addr{loopback}, []netip.Addr(nil)
+	for _, a := range addresses {
+		switch {
+		case a.IsLoopback() || !a.IsGlobalUnicast():
+		case a.Is4():
+			list = append(list, a)
+		default:
+			v6 = append(v6, a)
+		}
+	}
+	if len(v6) > 0 {
+		list = list[:min(len(list), maxAddresses-1)]
+	}
 	list = append(list, v6...)
-	return list[:min(len(list), maxAddresses)], nil
+	return list[:min(len(list), maxAddresses)]
 }
 
 // meeting is the address and the secret of a rendezvous, made from Config.

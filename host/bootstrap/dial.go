@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/shunt-ccl/shunt/plugin"
@@ -99,6 +100,10 @@ func (j *joiner) knock(ctx context.Context, places []place) (*frameConn, int, er
 		}
 	}
 	j.slow += slow
+	if !slices.ContainsFunc(errs, func(err error) bool { name, _ := refusedCall(err); return name != "socket" }) {
+		return nil, 0, rankError(plugin.System, j.config.Rank, "rank %d cannot join at %s: %v", j.config.Rank, j.meeting.text,
+			withFilter(errs))
+	}
 	return nil, 0, plugin.Errorf(plugin.Protocol, "%w", errs)
 }
 
@@ -117,6 +122,10 @@ func (j *joiner) knockAt(ctx context.Context, p place, limit time.Duration) (*fr
 	}
 	if err := SameUser(conn); err != nil {
 		conn.Close()
+		if final(err) {
+			return nil, rankError(plugin.CodeOf(err), j.config.Rank, "rank %d cannot join at %s: %v", j.config.Rank,
+				j.meeting.text, err)
+		}
 		if len(j.meeting.places) == 1 { // no other process can take this name while that process has it
 			return nil, plugin.Errorf(plugin.InvalidArgument,
 				"rank %d cannot join at %s: %w; all ranks of one machine belong to one user", j.config.Rank, j.meeting.text, err)

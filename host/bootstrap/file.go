@@ -92,28 +92,38 @@ func readFileBounded(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxFileBytes+1))
 }
 
-// hostFile opens a store and leaves its id in a file, readable by this user
-// alone, which is removed when the store ends.
+// claimFile checks that rank 0 may write a rendezvous file: nothing is there, or what a job has left that has ended or
+// could not start.
+func claimFile(path string, logger *slog.Logger) error {
+	b, err := readFileBounded(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return plugin.Errorf(plugin.System, "rendezvous file %s: %w", path, err)
+	}
+	if _, is := decodeFailure(b); is {
+		return nil
+	}
+	_, owner, err := decodeFile(b)
+	if err != nil {
+		return plugin.Errorf(plugin.InvalidArgument,
+			"rendezvous file %s: it is there and is something else (%w); remove it or choose another path", path, err)
+	}
+	self := thisProcess()
+	if !owner.ended() && owner.boot == self.boot && owner.namespace == self.namespace && owner.pid != self.pid {
+		return plugin.Errorf(plugin.InvalidArgument,
+			"rendezvous file %s: in use by a job whose rank 0 is process %d; choose another path", path, owner.pid)
+	}
+	logger.Info("rendezvous: replacing the file of a job that has ended", "path", path, "pid", owner.pid)
+	return nil
+}
+
+// hostFile opens a store and leaves its id in a file, readable by this user alone, which is removed when the store
+// ends. Where it could accept no connection, its error takes the id's place.
 func hostFile(path string, logger *slog.Logger) (*Root, error) {
 	fail := func(err error) (*Root, error) {
 		return nil, plugin.Errorf(plugin.System, "rendezvous file %s: %w", path, err)
-	}
-	switch b, err := readFileBounded(path); {
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
-		return fail(err)
-	default:
-		_, owner, err := decodeFile(b)
-		if err != nil {
-			return nil, plugin.Errorf(plugin.InvalidArgument,
-				"rendezvous file %s: it is there and is something else (%w); remove it or choose another path", path, err)
-		}
-		self := thisProcess()
-		if !owner.ended() && owner.boot == self.boot && owner.namespace == self.namespace && owner.pid != self.pid {
-			return nil, plugin.Errorf(plugin.InvalidArgument,
-				"rendezvous file %s: in use by a job whose rank 0 is process %d; choose another path", path, owner.pid)
-		}
-		logger.Info("rendezvous: replacing the file of a job that has ended", "path", path, "pid", owner.pid)
 	}
 	var s secret
 	if _, err := rand.Read(s[:]); err != nil {
@@ -134,7 +144,19 @@ func hostFile(path string, logger *slog.Logger) (*Root, error) {
 		return fail(err)
 	}
 	root.store.mu.Lock()
-	root.store.onStop = append(root.store.onStop, func() { removeFile(path, id, logger) })
+	root.store.onStop = append(root.store.onStop, func() {
+		root.store.mu.Lock()
+		failure := root.store.failure
+		if !root.store.deaf {
+			failure = nil
+		}
+		root.store.mu.Unlock()
+		if failure != nil {
+			leaveFailure(path, failure, logger)
+		} else {
+			removeFile(path, id, logger)
+		}
+	})
 	root.store.mu.Unlock()
 	return root, nil
 }
@@ -181,6 +203,9 @@ func (j *joiner) readFile() error {
 	}
 	if err != nil {
 		return plugin.Errorf(plugin.InvalidArgument, "rendezvous file %s: %w", path, err)
+	}
+	if f, is := decodeFailure(b); is {
+		return j.failedToServe(f)
 	}
 	id, owner, err := decodeFile(b)
 	if err != nil {

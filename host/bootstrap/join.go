@@ -186,46 +186,6 @@ func (j *joiner) lacks(err error) bool {
 	return true
 }
 
-// host opens the store of a meeting place.
-func (j *joiner) host(ctx context.Context) error {
-	open := func() (err error) {
-		if j.meeting.file != "" {
-			j.root, err = hostFile(j.meeting.file, j.config.Logger)
-			return err
-		}
-		places, err := listening(ctx, j.meeting.places)
-		if err == nil {
-			j.root, err = newRoot(j.meeting.secret, j.meeting.name, places, j.config.Logger)
-		}
-		return err
-	}
-	err := open()
-	if descriptors.Lacking(err) && j.lacks(err) {
-		err = open()
-	}
-	if err != nil {
-		return &plugin.Error{Code: plugin.CodeOf(err), Rank: j.config.Rank, Cause: err, Message: fmt.Sprintf(
-			"rank %d (pid %d on host %s) cannot serve the other ranks at %s: %v", j.config.Rank, j.self.PID, j.self.Host,
-			j.meeting.text, err)}
-	}
-	j.meeting.secret = j.root.store.secret
-	j.root.attach() // cannot fail, as no other process knows the address
-	if j.meeting.open {
-		j.warnOfStrangers()
-	}
-	return nil
-}
-
-// warnOfStrangers warns if other machines reach the store of a job without a secret.
-func (j *joiner) warnOfStrangers() {
-	at, is := j.root.hub.listener.Addr().(*net.TCPAddr)
-	if !is || at.IP.IsLoopback() {
-		return
-	}
-	j.config.Logger.Warn("any process that reaches this address can join the job, which has no secret; set SHUNT_SECRET to the "+
-		"same text on all ranks, as from openssl rand -hex 16", "rank", j.config.Rank, "at", at.String())
-}
-
 // run tries until it gets a reply or the time is up.
 func (j *joiner) run(ctx context.Context) (*Session, error) {
 	const shortest, longest = time.Millisecond, 50 * time.Millisecond

@@ -151,7 +151,7 @@ func acquireHub(places []place, logger *slog.Logger) (*hub, error) {
 		go h.accept()
 		return h, nil
 	}
-	return nil, plugin.Errorf(plugin.System, "cannot listen: %w", errs)
+	return nil, plugin.Errorf(plugin.System, "cannot listen: %w", withFilter(errs))
 }
 
 // ofPlaces are the errors of several places, in one line that says each once.
@@ -172,13 +172,27 @@ func (e ofPlaces) Unwrap() []error { return e }
 // listen listens at a place. Where its address is that of this host as others see it (behind NAT), it listens on every
 // interface.
 func listen(p place) (listener net.Listener, foreign bool, err error) {
+	host, port, malformed := net.SplitHostPort(p.address)
+	if p.network == "tcp" && malformed == nil && host == "" {
+		listener, err = listenEverywhere(port)
+		return listener, false, err
+	}
 	listener, err = net.Listen(p.network, p.address)
-	_, port, malformed := net.SplitHostPort(p.address)
 	if p.network != "tcp" || malformed != nil || !errors.Is(err, syscall.EADDRNOTAVAIL) {
 		return listener, false, err
 	}
-	listener, err = net.Listen(p.network, net.JoinHostPort("", port))
+	listener, err = listenEverywhere(port)
 	return listener, true, err
+}
+
+// listenEverywhere listens on every interface. Without 127.0.0.1, which package net tries, it takes a host for one that
+// cannot listen for both kinds of addresses at once, and chooses IPv4.
+func listenEverywhere(port string) (net.Listener, error) {
+	network := "tcp"
+	if found, err := addressesOfHost(); err == nil && len(found) > 0 && !slices.ContainsFunc(found, netip.Addr.Is4) {
+		network = "tcp6"
+	}
+	return net.Listen(network, net.JoinHostPort("", port))
 }
 
 // listening returns where a host that others look for at places listens: on every interface for a name that this host
@@ -249,10 +263,17 @@ func (h *hub) accept() {
 			restore()
 		}
 	}()
-	for {
+	for refused := 0; ; {
 		conn, err := h.listener.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return
+		}
+		if _, is := refusedCall(err); is {
+			if refused++; refused >= mostRefused {
+				h.deafen(withFilter(err))
+			}
+		} else {
+			refused = 0
 		}
 		if err != nil {
 			// Out of descriptors, most likely. Unverified connections become ranks or make room soon;
@@ -269,6 +290,9 @@ func (h *hub) accept() {
 		if err := SameUser(conn); err != nil {
 			h.warnings.warn(h.logger, "rendezvous: dropped a connection", "from", conn.RemoteAddr().String(), "reason", err)
 			conn.Close()
+			if _, is := refusedCall(err); is {
+				h.deafen(err)
+			}
 			continue
 		}
 		if !h.enter(conn) {
@@ -313,20 +337,24 @@ func (h *hub) makeRoom() bool {
 	return true
 }
 
-// fail ends the gathering at the stores of this listener, which no other rank can
-// reach any more, and sends the reason to ranks that still come.
-func (h *hub) fail(reason *plugin.Error) {
+// stores returns the stores that others reach through this listener.
+func (h *hub) stores() (of []*store) {
 	registry.mu.Lock()
-	var stores []*store
+	defer registry.mu.Unlock()
 	for _, list := range registry.stores {
 		for _, st := range list {
 			if st.root != nil && st.root.hub == h {
-				stores = append(stores, st)
+				of = append(of, st)
 			}
 		}
 	}
-	registry.mu.Unlock()
-	for _, st := range stores {
+	return of
+}
+
+// fail ends the gathering at the stores of this listener, which no other rank can
+// reach any more, and sends the reason to ranks that still come.
+func (h *hub) fail(reason *plugin.Error) {
+	for _, st := range h.stores() {
 		st.mu.Lock()
 		if st.phase == gathering {
 			h.restore = append(h.restore, descriptors.Release())

@@ -20,9 +20,12 @@ func ownerOf(info fs.FileInfo) (uid int, ok bool) {
 	return int(stat.Uid), true
 }
 
+// peerCredentials names the system call that tells whose process is at the other end of a socket.
+const peerCredentials = "getsockopt(SO_PEERCRED)"
+
 // SameUser checks, where the kernel knows it, which is for Unix sockets, that a
 // connection comes from a process of this user. The error, with code Protocol,
-// names the process.
+// names the process; one with another code names the system call that does not tell.
 func SameUser(conn net.Conn) error {
 	unixConn, ok := conn.(*net.UnixConn)
 	if !ok {
@@ -40,7 +43,8 @@ func SameUser(conn net.Conn) error {
 		return err
 	}
 	if credErr != nil {
-		return credErr
+		return withFilter(plugin.Errorf(plugin.System, "it is not known whose process is at the other end: %w",
+			os.NewSyscallError(peerCredentials, credErr)))
 	}
 	if int(cred.Uid) != os.Geteuid() {
 		return plugin.Errorf(plugin.Protocol, "process %d belongs to user %d, not to user %d", cred.Pid, cred.Uid,

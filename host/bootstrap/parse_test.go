@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -366,6 +367,13 @@ func FuzzFile(f *testing.F) {
 	})
 }
 
+func claimAndHost(path string, logger *slog.Logger) (*Root, error) {
+	if err := claimFile(path, logger); err != nil {
+		return nil, err
+	}
+	return hostFile(path, logger)
+}
+
 func TestRendezvousFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "id")
 	self := identify(os.Getpid())
@@ -393,7 +401,7 @@ func TestRendezvousFile(t *testing.T) {
 		if err := os.WriteFile(path, c.content, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		root, err := hostFile(path, quiet)
+		root, err := claimAndHost(path, quiet)
 		if plugin.CodeOf(err) != c.code {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -416,7 +424,7 @@ func TestRendezvousFile(t *testing.T) {
 	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
 		t.Fatal(err)
 	}
-	root, err := hostFile(path, quiet)
+	root, err := claimAndHost(path, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -432,10 +440,10 @@ func TestRendezvousFile(t *testing.T) {
 	if err := os.Symlink(path, link); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := hostFile(link, quiet); err == nil {
+	if _, err := claimAndHost(link, quiet); err == nil {
 		t.Error("a symbolic link was followed")
 	}
-	if _, err := hostFile(filepath.Join(path, "no", "directory"), quiet); plugin.CodeOf(err) != plugin.System {
+	if _, err := claimAndHost(filepath.Join(path, "no", "directory"), quiet); plugin.CodeOf(err) != plugin.System {
 		t.Errorf("no directory: %v", err)
 	}
 	entries, err := os.ReadDir(filepath.Dir(path))

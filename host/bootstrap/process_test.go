@@ -31,6 +31,12 @@ func rankProcess() int {
 		return tell(withoutPidfd(unix.EPERM))
 	case leaderless:
 		return endLeader()
+	case "only IPv6":
+		return tell(onlyIPv6())
+	}
+	if err := denyAsAsked(); err != nil {
+		fmt.Println("error", err)
+		return 1
 	}
 	if text := os.Getenv("SHUNT_TEST_SPARE"); text != "" {
 		spare, err := strconv.Atoi(text)

@@ -61,7 +61,8 @@ func standbyPlaces(store []place) []place {
 		local = local && (strings.HasPrefix(p.address, "localhost:") || (err == nil && at.Addr().IsLoopback()))
 	}
 	if local {
-		return []place{{"tcp", "127.0.0.1:0"}}
+		addresses, _ := addressesOfHost() // without them it is 127.0.0.1
+		return []place{{"tcp", net.JoinHostPort(ofHost(addresses)[0].String(), "0")}}
 	}
 	return []place{{"tcp", ":0"}}
 }

@@ -39,6 +39,7 @@ type store struct {
 	members  []*member
 	arrived  int
 	failure  *plugin.Error // why joining failed
+	deaf     bool          // its listener accepts nothing, so that no other process hears of failure
 	deadline time.Time
 	timer    *time.Timer
 	groups   map[string][]*storeGroup
@@ -373,7 +374,7 @@ func (st *store) linger(limit time.Duration) {
 		st.mu.Lock()
 		changed := st.changed
 		_, elsewhere := st.present()
-		absent := st.phase == failed && st.arrived < st.world
+		absent := st.phase == failed && !st.deaf && st.arrived < st.world
 		away := ticks > 1 && elsewhere == st.silent(awaySilent*st.heartbeat)
 		over := st.phase == stopped || ((elsewhere == 0 || away) && !absent)
 		st.mu.Unlock()

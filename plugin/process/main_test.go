@@ -85,6 +85,8 @@ var modes = map[string]func(){
 			return nil, status.Error(codes.Unavailable, "the device is busy")
 		}))
 	},
+	"without close_range": withoutCloseRange,
+	"inherited":           func() { fmt.Println(inheritedDescriptors()); os.Exit(0) },
 	"descriptors": func() {
 		entries, err := os.ReadDir("/proc/self/fd")
 		if err != nil {

@@ -4,12 +4,13 @@ package process
 
 /*
 #define _GNU_SOURCE
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -18,15 +19,14 @@ package process
 #endif
 #define CLOEXEC_RANGE 4 // CLOSE_RANGE_CLOEXEC
 
-// Descriptors from first on close at exec. Nothing here allocates or locks: it runs
-// between vfork and exec.
-static void close_from(int first) {
-  if (syscall(SYS_close_range, first, ~0U, CLOEXEC_RANGE) == 0) return;
-  // Kernels before 5.11.
+// Marks the descriptors from first on that /proc lists; false if it does not list them.
+static int mark_listed(int first) {
   struct entry { unsigned long ino; long off; unsigned short length; unsigned char type; char name[]; };
   char buffer[4096] __attribute__((aligned(8)));
   int dir = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  for (long n; dir >= 0 && (n = syscall(SYS_getdents64, dir, buffer, sizeof buffer)) > 0;)
+  if (dir < 0) return 0;
+  long n;
+  while ((n = syscall(SYS_getdents64, dir, buffer, sizeof buffer)) > 0)
     for (long at = 0; at < n;) {
       struct entry *e = (struct entry *)(buffer + at);
       int fd = 0;
@@ -34,6 +34,32 @@ static void close_from(int first) {
       if (fd >= first) fcntl(fd, F_SETFD, FD_CLOEXEC);
       at += e->length;
     }
+  return n == 0;
+}
+
+// Marks the descriptors from first on that poll knows, up to the hard limit: the limit in use may have been higher when
+// they were opened. Where a container's limit is a thousand million, a second would not do for all; those above MOST
+// are taken to be unused, since the kernel gives the lowest number that is free.
+static void mark_each(int first) {
+  enum { BATCH = 256, MOST = 1 << 20 };
+  struct rlimit limit;
+  int end = getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_max < MOST ? (int)limit.rlim_max : MOST;
+  struct pollfd some[BATCH];
+  for (int from = first; from < end; from += BATCH) {
+    int count = end - from < BATCH ? end - from : BATCH;
+    for (int i = 0; i < count; i++) some[i] = (struct pollfd){.fd = from + i};
+    int known = poll(some, (nfds_t)count, 0) >= 0; // else the limit in use is less than a batch
+    for (int i = 0; i < count; i++)
+      if (!known || !(some[i].revents & POLLNVAL)) fcntl(from + i, F_SETFD, FD_CLOEXEC);
+  }
+}
+
+// Descriptors from first on close at exec. Nothing here allocates or locks: it runs
+// between vfork and exec. Kernels before 5.11 have no such close_range, filters may forbid it, and /proc may be
+// missing.
+static void close_from(int first) {
+  if (syscall(SYS_close_range, first, ~0U, CLOEXEC_RANGE) == 0) return;
+  if (!mark_listed(first)) mark_each(first);
 }
 
 // Start a process that has the four descriptors as 0 to 3 and no others, in a process
@@ -54,6 +80,7 @@ static __attribute__((noinline)) int shunt_spawn(const char *path, char **argv, 
       if ((moved[i] = fcntl(from[i], F_DUPFD, 4)) < 0) goto fail;
     for (int i = 0; i < 4; i++)
       if (dup2(moved[i], i) < 0) goto fail;
+    for (int i = 0; i < 4; i++) close(moved[i]); // room to open /proc
     close_from(4);
     // No handler of this process may run in its child.
     for (int s = 1; s < NSIG; s++) {

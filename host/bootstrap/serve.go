@@ -1,0 +1,64 @@
+package bootstrap
+
+import (
+	"context"
+	"fmt"
+	"net"
+
+	"github.com/shunt-ccl/shunt/internal/descriptors"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// host opens the store of a meeting place. Where it cannot, a file says so to the other ranks, which wait for one.
+func (j *joiner) host(ctx context.Context) error {
+	if j.meeting.file != "" {
+		if err := claimFile(j.meeting.file, j.config.Logger); err != nil {
+			return j.cannotServe(err)
+		}
+	}
+	open := func() (err error) {
+		if j.meeting.file != "" {
+			j.root, err = hostFile(j.meeting.file, j.config.Logger)
+			return err
+		}
+		places, err := listening(ctx, j.meeting.places)
+		if err == nil {
+			j.root, err = newRoot(j.meeting.secret, j.meeting.name, places, j.config.Logger)
+		}
+		return err
+	}
+	err := open()
+	if descriptors.Lacking(err) && j.lacks(err) {
+		err = open()
+	}
+	if err != nil {
+		failure := j.cannotServe(err)
+		if j.meeting.file != "" {
+			leaveFailure(j.meeting.file, failure, j.config.Logger)
+		}
+		return failure
+	}
+	j.meeting.secret = j.root.store.secret
+	j.root.attach() // cannot fail, as no other process knows the address
+	if j.meeting.open {
+		j.warnOfStrangers()
+	}
+	return nil
+}
+
+// cannotServe returns the error of a rank 0 that the others cannot reach.
+func (j *joiner) cannotServe(err error) *plugin.Error {
+	return &plugin.Error{Code: plugin.CodeOf(err), Rank: j.config.Rank, Cause: err, Message: fmt.Sprintf(
+		"rank %d (pid %d on host %s) cannot serve the other ranks at %s: %v", j.config.Rank, j.self.PID, j.self.Host,
+		j.meeting.text, err)}
+}
+
+// warnOfStrangers warns if other machines reach the store of a job without a secret.
+func (j *joiner) warnOfStrangers() {
+	at, is := j.root.hub.listener.Addr().(*net.TCPAddr)
+	if !is || at.IP.IsLoopback() {
+		return
+	}
+	j.config.Logger.Warn("any process that reaches this address can join the job, which has no secret; set SHUNT_SECRET to the "+
+		"same text on all ranks, as from openssl rand -hex 16", "rank", j.config.Rank, "at", at.String())
+}
