@@ -19,6 +19,7 @@ import (
 	"github.com/shunt-ccl/shunt/bench/peers"
 	"github.com/shunt-ccl/shunt/cmd/shunt/internal/bench"
 	"github.com/shunt-ccl/shunt/cmd/shunt/internal/launch"
+	"github.com/shunt-ccl/shunt/internal/outfile"
 	"github.com/shunt-ccl/shunt/internal/peertable"
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -153,7 +154,7 @@ func mpiContender(c *cobra.Command) (bench.Contender, func(), error) {
 				"Open MPI is not installed (no %s); on Debian: apt-get install openmpi-bin libopenmpi-dev", tool)
 		}
 	}
-	dir, err := os.MkdirTemp("", "shunt-peers-")
+	dir, err := outfile.MkdirTemp("shunt-peers-")
 	if err != nil {
 		return bench.Contender{}, nil, plugin.Errorf(plugin.System, "%w", err)
 	}

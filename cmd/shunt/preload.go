@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/shunt-ccl/shunt/internal/outfile"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -34,7 +35,7 @@ func preloadBeside(folder string) (*preload, error) {
 		if _, err := os.Stat(library); err != nil {
 			continue
 		}
-		dir, err := os.MkdirTemp("", "shunt-nccl")
+		dir, err := outfile.MkdirTemp("shunt-nccl")
 		if err != nil {
 			return nil, plugin.Errorf(plugin.System, "--nccl: %w", err)
 		}

@@ -291,7 +291,7 @@ func (r *tuneRun) stopped(config *bench.Config, err error) error {
 
 // proveAll notes what ranks take that have the file: a copy, as a FIFO and standard output are not read back.
 func (r *tuneRun) proveAll(ctx context.Context) error {
-	dir, err := os.MkdirTemp("", "shunt-tune-*")
+	dir, err := outfile.MkdirTemp("shunt-tune-*")
 	if err != nil {
 		return plugin.Errorf(plugin.System, "%w", err)
 	}

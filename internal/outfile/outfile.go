@@ -1,9 +1,10 @@
-// Package outfile writes whole files at paths that a user names.
+// Package outfile writes whole files at paths that a user names, and makes directories for temporary ones.
 package outfile
 
 import (
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -113,4 +114,14 @@ func inPlace(path string, text []byte) error {
 	}
 	_, err = f.Write(text)
 	return errors.Join(err, f.Close())
+}
+
+// MkdirTemp makes a directory for files that last as long as a command. Its error names TMPDIR, which chooses the place.
+func MkdirTemp(pattern string) (string, error) {
+	dir, err := os.MkdirTemp("", pattern)
+	if err != nil {
+		return "", fmt.Errorf("no directory for temporary files in %s: %w; set TMPDIR to one that exists and can be written",
+			os.TempDir(), err)
+	}
+	return dir, nil
 }

@@ -156,3 +156,20 @@ func TestWriteWithoutTheFolder(t *testing.T) {
 	require.ErrorIs(t, Write(path+"2", nil), os.ErrPermission)
 	require.ErrorIs(t, Check(path+"2"), os.ErrPermission)
 }
+
+// A place where no directory can be made is named, and what chooses it.
+func TestMkdirTempNamesItsPlace(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	for _, place := range []string{"/nonexistent", file, "/proc"} {
+		t.Setenv("TMPDIR", place)
+		_, err := MkdirTemp("shunt-")
+		require.ErrorContains(t, err, "in "+place+": ")
+		require.ErrorContains(t, err, "set TMPDIR to one that exists")
+	}
+	place := t.TempDir()
+	t.Setenv("TMPDIR", place)
+	dir, err := MkdirTemp("shunt-")
+	require.NoError(t, err)
+	require.Equal(t, place, filepath.Dir(dir))
+}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/shunt-ccl/shunt/host/bootstrap"
+	"github.com/shunt-ccl/shunt/internal/outfile"
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/tests/internal/device"
 	"github.com/shunt-ccl/shunt/tests/pool"
@@ -100,7 +101,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = 30 * time.Second
 	}
-	dir, err := os.MkdirTemp("", "shunt-conformance-")
+	dir, err := outfile.MkdirTemp("shunt-conformance-")
 	if err != nil {
 		return nil, err
 	}
