@@ -116,12 +116,12 @@ func inPlace(path string, text []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// MkdirTemp makes a directory for files that last as long as a command. Its error names TMPDIR, which chooses the place.
+// MkdirTemp makes a directory for files that last as long as a command. Its error names TMPDIR, which chooses where.
 func MkdirTemp(pattern string) (string, error) {
 	dir, err := os.MkdirTemp("", pattern)
 	if err != nil {
-		return "", fmt.Errorf("no directory for temporary files in %s: %w; set TMPDIR to one that exists and can be written",
-			os.TempDir(), err)
+		return "", fmt.Errorf("no directory for temporary files in %s: %w; "+
+			"set TMPDIR to one that exists and can be written", os.TempDir(), err)
 	}
 	return dir, nil
 }
