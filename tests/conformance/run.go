@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/shunt-ccl/shunt/host/bootstrap"
-	"github.com/shunt-ccl/shunt/internal/outfile"
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/tests/internal/device"
 	"github.com/shunt-ccl/shunt/tests/pool"
@@ -101,9 +100,9 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = 30 * time.Second
 	}
-	dir, err := outfile.MkdirTemp("shunt-conformance-")
+	dir, err := os.MkdirTemp("", "shunt-conformance-")
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("no directory for the ranks' data: %w; set TMPDIR to one that can be written", err)
 	}
 	defer os.RemoveAll(dir)
 	report := &Report{Transport: cfg.Transport, Memory: cfg.Memory.String(), Short: cfg.Short, Seed: cfg.Seed,
