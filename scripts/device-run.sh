@@ -12,15 +12,15 @@
 set -uo pipefail
 . "$(dirname "$0")/common.sh"
 
-# Ranks that share one GPU all use the first.
-on_first=
-if [ "$present" -lt 2 ]; then on_first="env LOCAL_RANK=0"; fi
+# Ranks that share one GPU all use the first, and take milliseconds a call.
+on_first= few=
+if [ "$present" -lt 2 ]; then on_first="env LOCAL_RANK=0" few="--iters 10"; fi
 
 smoke() {
   need smoke || return
   part doctor 60 "$shunt" doctor
   part topo 20 python3 src/scripts/device-topo.py "$shunt"
-  part smoke-go 60 "$shunt" bench --memory cuda -n 2 --collective all_reduce --graph --eager --max 4M --factor 64
+  part smoke-go 60 "$shunt" bench --memory cuda -n 2 --collective all_reduce --graph --eager --max 4M --factor 64 $few
   part smoke-c 60 "$shunt" run -n 2 $on_first bin/gpu
   part smoke-python 60 "$shunt" run -n 2 $on_first python3 python/tests/gpu_programs.py smoke
   part readme-torch 60 \

@@ -22,9 +22,9 @@ int main(int argc, char **argv) {
     fprintf(stderr, "usage: bench_stream [BATCHES]\n");
     return 2;
   }
-  gpu_open(gpu_rank());
+  gpu_open(gpu_device());
   options.memory = SHUNT_MEMORY_CUDA;
-  options.device = gpu_rank();
+  options.device = gpu_device();
   check(NULL, shunt_comm_init(&options, &comm));
   check(NULL, shunt_rank(comm, &rank));
   check(NULL, shunt_world(comm, &world));

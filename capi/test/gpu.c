@@ -204,9 +204,9 @@ int main(void) {
   shunt_status status = SHUNT_INTERNAL;
   char record[4096];
   void *address = NULL;
-  gpu_open(gpu_rank());
+  gpu_open(gpu_device());
   options.memory = SHUNT_MEMORY_CUDA;
-  options.device = gpu_rank();
+  options.device = gpu_device();
   OK(shunt_comm_init(&options, &comm));
   OK(shunt_rank(comm, &rank));
   OK(shunt_world(comm, &world));

@@ -104,9 +104,9 @@ static inline gpu_handle gpu_captured(gpu_handle stream) {
   return run;
 }
 
-/* gpu_rank is this process's rank, which is also its device. */
-static inline int gpu_rank(void) {
-  const char *text = getenv("SHUNT_RANK");
+/* gpu_device is this process's device: its number among the ranks of the host, as launchers set it. */
+static inline int gpu_device(void) {
+  const char *text = getenv("LOCAL_RANK");
   return text != NULL ? atoi(text) : 0;
 }
 
