@@ -190,6 +190,8 @@ func TestErrorsCarryCodeRankAndMessage(t *testing.T) {
 	require.Equal(t, plugin.OutOfMemory, e.Code)
 	require.Equal(t, 3, e.Rank)
 	require.Equal(t, "probe: open on rank 1: no huge pages left", e.Message)
+	_, err = c.Transport().Open(context.Background(), openConfig(probe.OptionFail, e.Message))
+	require.EqualError(t, err, e.Message) // said once, also by a transport that says it
 
 	ep := open(t, c)
 	_, err = ep.Prepare(context.Background(), allReduce, "ring")

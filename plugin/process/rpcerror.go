@@ -46,7 +46,7 @@ func fromRPC(operation string, err error) error {
 	if m := detail(s); m != nil {
 		e := proto.ToError(m)
 		own := &transportError{e.Message}
-		e.Message = operation + ": " + check.Clip(e.Message)
+		e.Message = check.Behind(operation+": ", e.Message)
 		e.Cause = own
 		return e
 	}

@@ -143,6 +143,8 @@ func TestErrorsCarryCodeAndMessage(t *testing.T) {
 	_, err := loaded.Open(context.Background(), openConfig(probe.OptionFail, "no huge pages left"))
 	require.ErrorIs(t, err, plugin.OutOfMemory)
 	require.EqualError(t, err, "probe: open on rank 1: no huge pages left")
+	_, err = loaded.Open(context.Background(), openConfig(probe.OptionFail, "probe: open on rank 1: no huge pages left"))
+	require.EqualError(t, err, "probe: open on rank 1: no huge pages left") // said once, also by a transport that says it
 	_, err = loaded.Open(context.Background(), openConfig(probe.OptionPanic, "index out of range"))
 	require.ErrorIs(t, err, plugin.Internal)
 	require.ErrorContains(t, err, "the transport panicked: index out of range")

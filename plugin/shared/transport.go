@@ -157,10 +157,14 @@ func (e *endpoint) failed(operation string, status C.shunt_status, message strin
 	if code <= plugin.OK || code > plugin.Internal {
 		return e.errorf(operation, plugin.Internal, "status %d, which is unknown: %s", int32(status), message)
 	}
-	return e.errorf(operation, code, "%s", message)
+	return plugin.Errorf(code, "%s", check.Behind(e.where(operation), message))
 }
 
 func (e *endpoint) errorf(operation string, code plugin.Code, format string, args ...any) error {
-	where := fmt.Sprintf("%s: %s on rank %d: ", e.transport.info.Name, operation, e.config.Rank)
-	return plugin.Errorf(code, "%s"+format, append([]any{where}, args...)...)
+	return plugin.Errorf(code, "%s"+format, append([]any{e.where(operation)}, args...)...)
+}
+
+// where says what an error is of.
+func (e *endpoint) where(operation string) string {
+	return fmt.Sprintf("%s: %s on rank %d: ", e.transport.info.Name, operation, e.config.Rank)
 }

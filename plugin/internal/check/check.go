@@ -7,6 +7,7 @@
 package check
 
 import (
+	"strings"
 	"unicode/utf8"
 
 	"github.com/shunt-ccl/shunt/plugin"
@@ -231,3 +232,7 @@ func printable(what, s string) error {
 	}
 	return nil
 }
+
+// Behind bounds a text from a plugin as Clip, and puts it behind where, which says once what the text is of: a transport
+// may have written it too.
+func Behind(where, s string) string { return where + Clip(strings.TrimPrefix(s, where)) }
