@@ -97,9 +97,9 @@ func (r *benchRun) world(config bench.Config) error {
 
 // part runs the ranks once.
 func (r *benchRun) part(config bench.Config, table *bench.Table, result *benchResult) error {
-	self, err := os.Executable()
+	self, err := itself()
 	if err != nil {
-		return plugin.Errorf(plugin.System, "%w", err)
+		return err
 	}
 	ctx := r.command.Context()
 	if r.apart {

@@ -113,9 +113,9 @@ needs mpicc and mpirun, or a transport as SHUNT_TRANSPORTS names it.`,
 func shuntContender(c *cobra.Command, transport string) bench.Contender {
 	return bench.Contender{Name: transport, Measure: func(ctx context.Context, config bench.Config) (map[int64]float64,
 		error) {
-		self, err := os.Executable()
+		self, err := itself()
 		if err != nil {
-			return nil, plugin.Errorf(plugin.System, "%w", err)
+			return nil, err
 		}
 		config.Transport = transport
 		// MPI_Bcast has one buffer.

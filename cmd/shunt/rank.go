@@ -79,9 +79,9 @@ func askRanks(ctx context.Context, task string, config any, job launch.Job, into
 	if err != nil {
 		return plugin.Errorf(plugin.Internal, "%w", err)
 	}
-	self, err := os.Executable()
+	self, err := itself()
 	if err != nil {
-		return plugin.Errorf(plugin.System, "%w", err)
+		return err
 	}
 	job.Path, job.Args = self, []string{"rank", task, string(text)}
 	job.Grace = time.Second
@@ -149,3 +149,13 @@ func (t *tail) Write(p []byte) (int, error) {
 }
 
 func (t *tail) text() string { return string(bytes.TrimSpace(t.kept)) }
+
+// itself returns the file of this command, of which the ranks that it starts are copies.
+func itself() (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", plugin.Errorf(plugin.System, "ranks are copies of this command, whose path needs /proc to be mounted: %w",
+			err)
+	}
+	return self, nil
+}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -27,5 +29,20 @@ const longReport = 40 << 20
 func init() {
 	tasks["long"] = func(_ context.Context, _ []byte, report io.Writer) error {
 		return json.NewEncoder(report).Encode(strings.Repeat("x", longReport))
+	}
+}
+
+// Commands that start ranks of their own say what they lack where /proc is not mounted.
+func TestCommandsWithoutProc(t *testing.T) {
+	const hide = `umount -l /proc && exec "$@"`
+	if out, err := exec.Command("unshare", "--mount", "sh", "-c", hide, "sh", "true").CombinedOutput(); err != nil {
+		t.Skipf("a mount namespace: %v: %s", err, out)
+	}
+	self, err := os.Executable()
+	require.NoError(t, err)
+	for _, command := range []string{"bench", "tune", "doctor"} {
+		out, err := exec.Command("unshare", "--mount", "sh", "-c", hide, "sh", self, command).CombinedOutput()
+		require.Error(t, err, "%s: %s", command, out)
+		require.Contains(t, string(out), "needs /proc to be mounted", command)
 	}
 }

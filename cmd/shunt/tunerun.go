@@ -232,9 +232,9 @@ func of(choices []bench.Choice, collective string) []bench.Choice {
 // part runs the ranks of one collective.
 func (r *tuneRun) part(ctx context.Context, config bench.Config, choices []bench.Choice, file string) ([]bench.Row,
 	error) {
-	self, err := os.Executable()
+	self, err := itself()
 	if err != nil {
-		return nil, plugin.Errorf(plugin.System, "%w", err)
+		return nil, err
 	}
 	limit := r.limit
 	if limit == 0 {

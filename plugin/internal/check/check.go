@@ -233,6 +233,6 @@ func printable(what, s string) error {
 	return nil
 }
 
-// Behind bounds a text from a plugin as Clip, and puts it behind where, which says once what the text is of: a transport
+// Behind bounds a text from a plugin as Clip and puts it behind where, which says once what it is of: a transport
 // may have written it too.
 func Behind(where, s string) string { return where + Clip(strings.TrimPrefix(s, where)) }
