@@ -26,7 +26,7 @@ FUZZTIME ?= 30s
 # alone in the end. The emulator only computes, so it runs behind the others, which often wait.
 PKG ?= ./tests/conformance $$($(GO) list ./... | grep -v '/internal/emulate$$')
 behind := $(if $(filter file,$(origin PKG)),./transports/cudaipc/internal/emulate)
-emulate = $(GO) test -vet=off -timeout 40m $(TEST_FLAGS) ./transports/cudaipc/internal/emulate
+emulate = $(GO) test -vet=off -timeout 60m $(TEST_FLAGS) ./transports/cudaipc/internal/emulate
 # What else `go test` gets, as in `make test TEST_FLAGS=-v`.
 TEST_FLAGS ?=
 
