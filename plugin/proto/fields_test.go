@@ -53,7 +53,7 @@ func distinct[T any](t *testing.T) T {
 	return v
 }
 
-// same fails unless a value is what it was before its way through a message.
+// same fails unless a value comes out of a message as it went in.
 func same[T any](t *testing.T, want, got T) {
 	t.Helper()
 	require.Empty(t, cmp.Diff(want, got))
