@@ -207,7 +207,7 @@ onegpu() {
   step chain 60 python3 python/tests/gpu_chain.py
   step replays 60 "$shunt" run -n 2 python3 python/tests/gpu_replays.py
   conform "" 240 4 --transport builtin:cudaipc
-  conform "" 150 3,5,8 --transport builtin:cudaipc --filter "$filter"
+  conform "" 120 3,8 --transport builtin:cudaipc --filter "$filter"
   for carrier in "$shared" "$process"; do
     conform "${carrier%%:*}" 60 2,4 --transport "$carrier" --filter "$filter"
   done
@@ -221,7 +221,7 @@ onegpu() {
     skip nccl "no library; NCCL=path names it"
   fi
   step fuzz 90 python3 python/torchfuzz/fuzz.py --memory cuda -n 4 --seconds 10 --ranks processes
-  conform "" 240 2 --transport builtin:cudaipc
+  conform "" 90 2 --transport builtin:cudaipc --filter "$filter"
 }
 conform() { # conform NAME SECONDS WORLDS FLAGS...: conformance of ranks that wait for their turns
   step "conformance${1:+-$1}-$3" "$2" "$shunt" conformance --memory cuda --short --timeout 60s --max-failures 40 \

@@ -233,7 +233,10 @@ int main(void) {
   OK(shunt_deregister(comm, (void *)send));
   CHECK(shunt_deregister(comm, (void *)send) == SHUNT_INVALID_ARGUMENT);
   OK(shunt_register_symmetric(comm, (void *)recv, sizeof host));
-  CHECK(shunt_register_symmetric(comm, (void *)(recv + 4), 4) == SHUNT_INVALID_ARGUMENT);
+  /* Inside it, at one offset on all ranks and at another on each. */
+  OK(shunt_register_symmetric(comm, (void *)(recv + 4), 4));
+  OK(shunt_deregister(comm, (void *)(recv + 4)));
+  CHECK(shunt_register_symmetric(comm, (void *)(recv + 4 * (gpu_ptr)rank), 4) == SHUNT_UNSUPPORTED);
   reduce(comm, send, recv, stream, 4);
   OK(shunt_peer_address(comm, (void *)(recv + 8), rank, &address));
   CHECK(address == (void *)(recv + 8));

@@ -56,6 +56,16 @@ func TestPublishedBytesAreBounded(t *testing.T) {
 	}
 }
 
+// Whatever the communicator ended with gets to the plugin.
+func TestAbortArrives(t *testing.T) {
+	e := openWith(t)
+	e.(plugin.Aborter).Abort("rank 3 has left")
+	_, err := e.(plugin.Exchanger).Publish(t.Context(), plugin.Exchange{})
+	require.ErrorIs(t, err, plugin.Aborted)
+	require.ErrorContains(t, err, "rank 3 has left")
+	require.NoError(t, e.Close())
+}
+
 func openWith(t *testing.T, options ...string) plugin.Endpoint {
 	t.Helper()
 	e, err := start(t, "probe").Transport().Open(context.Background(), openConfig(options...))

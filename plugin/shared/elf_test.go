@@ -2,6 +2,10 @@ package shared
 
 import (
 	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"testing"
@@ -25,6 +29,25 @@ func TestObjectsThatWereCutOffAreRefused(t *testing.T) {
 		_, err := Open(cut, nil)
 		require.ErrorIs(t, err, plugin.PluginRejected, "%d of %d bytes", n, len(whole))
 		require.ErrorContains(t, err, "it is cut off", "%d of %d bytes", n, len(whole))
+	}
+}
+
+// An end of a segment that no file has, or that is past the largest number, is no end within the file.
+func TestSegmentsBehindTheFileAreRefused(t *testing.T) {
+	for _, segment := range []elf.Prog64{
+		{Off: math.MaxUint64 - 1, Filesz: 4}, {Off: 4, Filesz: math.MaxUint64 - 1}, {Off: 1 << 63, Filesz: 1 << 63},
+		{Off: math.MaxUint64, Filesz: 0}, {Off: 1 << 20, Filesz: 1},
+	} {
+		segment.Type = uint32(elf.PT_LOAD)
+		head := elf.Header64{Phoff: 64, Phentsize: 56, Phnum: 1}
+		copy(head.Ident[:], elf.ELFMAG)
+		head.Ident[elf.EI_CLASS], head.Ident[elf.EI_DATA] = byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB)
+		var file bytes.Buffer
+		require.NoError(t, binary.Write(&file, binary.LittleEndian, head))
+		require.NoError(t, binary.Write(&file, binary.LittleEndian, segment))
+		err := wholeELF(bytes.NewReader(file.Bytes()), int64(file.Len()))
+		require.ErrorIs(t, err, plugin.PluginRejected, "%+v", segment)
+		require.ErrorContains(t, err, fmt.Sprintf("a segment of %d at %d", segment.Filesz, segment.Off))
 	}
 }
 

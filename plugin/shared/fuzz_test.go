@@ -1,6 +1,7 @@
 package shared
 
 import (
+	"bytes"
 	"encoding/binary"
 	"testing"
 
@@ -24,12 +25,20 @@ func FuzzSupport(f *testing.F) {
 
 func FuzzRegion(f *testing.F) {
 	f.Add(make([]byte, 400))
+	f.Add(bytes.Repeat([]byte{0xFE, 0, 0, 0}, 100))
+	f.Add(bytes.Repeat([]byte{0xFE, 0xFF, 0xFF, 0xFF}, 100))
+	for at := range 16 { // a negative descriptor, wherever it lies
+		f.Add(append(make([]byte, 4*at), 0xFE, 0xFF, 0xFF, 0xFF))
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r, err := regionOfBytes(b)
 		if err != nil {
 			return
 		}
 		h := r.Handle
+		if h.FD < -1 {
+			t.Fatalf("descriptor %d", h.FD)
+		}
 		if err := check.Region(r); err == nil && h.Kind != plugin.HandleKindNone &&
 			(h.Offset < 0 || r.Bytes > h.Bytes-h.Offset || len(h.Data) > plugin.MaxHandleData) {
 			t.Fatalf("accepted %+v", r)
@@ -52,8 +61,9 @@ func FuzzPlan(f *testing.F) {
 			return
 		}
 		if len(p.Steps) > plugin.MaxSteps || len(p.Refs) > plugin.MaxRefs || len(p.Tracks) > plugin.MaxTracks ||
-			len(p.Consts) > plugin.MaxRegisters {
-			t.Fatalf("%d steps, %d refs, %d tracks, %d constants", len(p.Steps), len(p.Refs), len(p.Tracks), len(p.Consts))
+			len(p.Consts) > plugin.MaxRegisters || p.Temps > plugin.MaxRegisters {
+			t.Fatalf("%d steps, %d refs, %d tracks, %d constants, %d temporaries", len(p.Steps), len(p.Refs), len(p.Tracks),
+				len(p.Consts), p.Temps)
 		}
 		_ = p.Validate()
 	})

@@ -115,6 +115,15 @@ func TestSharedIsAsTheTransportItself(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, cmp.Diff(want, got, cmpopts.EquateEmpty()))
 
+	here, err := loaded.Open(context.Background(), openConfig(probe.OptionPlan, "here"))
+	require.NoError(t, err)
+	defer here.Close()
+	want, err = probe.PlanHere(allReduce)
+	require.NoError(t, err)
+	got, err = here.Prepare(context.Background(), allReduce, probe.Algorithm)
+	require.NoError(t, err)
+	require.Empty(t, cmp.Diff(want, got, cmpopts.EquateEmpty()))
+
 	b, err := e.Allocate(context.Background(), 9, 5000)
 	require.NoError(t, err)
 	require.Equal(t, int64(8192), b.Bytes)
@@ -124,6 +133,37 @@ func TestSharedIsAsTheTransportItself(t *testing.T) {
 	require.NoError(t, e.Close())
 	_, err = e.Prepare(context.Background(), allReduce, probe.Algorithm)
 	require.ErrorIs(t, err, plugin.Closed)
+}
+
+// A buffer that the host cannot use goes back to the object that made it.
+func TestInvalidBuffersAreGivenBack(t *testing.T) {
+	ctx := context.Background()
+	for _, how := range []string{"id", "role", "short"} {
+		e := openWith(t, probe.OptionBuffer, how)
+		_, err := e.Allocate(ctx, 9, 5000)
+		require.ErrorIs(t, err, plugin.Protocol, how)
+		require.ErrorContains(t, err, "probe: allocate buffer 9 of 5000 bytes on rank 1: asked for buffer 9", how)
+		require.ErrorContains(t, e.Free(ctx, 9), "buffer 9 does not exist", how)
+		require.NoError(t, e.Close())
+	}
+}
+
+// Whatever the communicator ended with gets to the object, and the object's view of whose fault it is back.
+func TestAbortArrives(t *testing.T) {
+	e := openWith(t)
+	require.NoError(t, e.(plugin.Checker).Check())
+	e.(plugin.Aborter).Abort("rank 3 has left")
+	_, err := e.(plugin.Exchanger).Publish(context.Background(), plugin.Exchange{})
+	require.ErrorIs(t, err, plugin.Aborted)
+	require.ErrorContains(t, err, "rank 3 has left")
+	var checked *plugin.Error
+	require.ErrorAs(t, e.(plugin.Checker).Check(), &checked)
+	require.Equal(t, plugin.Aborted, checked.Code)
+	require.Equal(t, 2, checked.Rank)
+	require.Contains(t, checked.Message, "rank 3 has left")
+	require.NoError(t, e.Close())
+	e.(plugin.Aborter).Abort("it is closed")
+	require.NoError(t, e.(plugin.Checker).Check())
 }
 
 // What close has to say is kept, though the endpoint is gone.

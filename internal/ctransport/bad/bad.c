@@ -41,6 +41,11 @@
 #define NO_MESSAGE 29
 #define ENDLESS_MESSAGE 30
 #define LONG_MESSAGE 31
+#define NEGATIVE_STATUS 32
+#define MANY_TEMPS 33
+#define MANY_IMAGES 34
+#define NULL_IMAGES 35
+#define NO_IMAGE 36      /* one image without data */
 
 #ifndef BAD
 #define BAD NOTHING
@@ -69,6 +74,10 @@ static shunt_status open_endpoint(const shunt_open_config *c, shunt_endpoint **o
     snprintf(message, bytes, "%s", "no such code");
     return 4711;
   }
+  if (BAD == NEGATIVE_STATUS) {
+    snprintf(message, bytes, "%s", "less than nothing");
+    return (shunt_status)-1;
+  }
   if (BAD == ENDLESS_MESSAGE) {
     memset(message, 'o', bytes);
     return SHUNT_SYSTEM;
@@ -88,6 +97,14 @@ static shunt_status regions(shunt_endpoint *e, const shunt_region **out, uint32_
   return SHUNT_OK;
 }
 
+static shunt_status images(shunt_endpoint *e, const shunt_image **out, uint32_t *count) {
+  static const shunt_image one = {"image", BAD == NO_IMAGE ? NULL : "code", 4};
+  (void)e;
+  *out = BAD == NULL_IMAGES ? NULL : &one;
+  *count = BAD == MANY_IMAGES ? 65 : 1;
+  return SHUNT_OK;
+}
+
 static shunt_status prepare(shunt_endpoint *e, const shunt_request *r, const char *algorithm, const shunt_plan **out) {
   (void)algorithm;
   if (BAD == NO_MESSAGE || BAD == LONG_MESSAGE) return SHUNT_UNSUPPORTED;
@@ -102,6 +119,7 @@ static shunt_status prepare(shunt_endpoint *e, const shunt_request *r, const cha
   e->plan.rank = r->rank;
   e->plan.count_steps = BAD == MANY_STEPS ? 0x80000000u : 1;
   e->plan.steps = BAD == NULL_STEPS ? NULL : e->steps;
+  e->plan.count_temps = BAD == MANY_TEMPS ? 0x80000000u : 0;
   e->plan.count_tracks = 1;
   e->plan.tracks = &e->track;
   if (BAD != NO_PLAN) *out = &e->plan;
@@ -181,6 +199,7 @@ const long_table TABLE = {
         .supports = supports,
         .open = BAD == NO_OPEN ? NULL : open_endpoint,
         .regions = regions,
+        .images = images,
         .prepare = BAD == NO_PREPARE ? NULL : prepare,
         .free_plan = free_plan,
         .last_error = last_error,

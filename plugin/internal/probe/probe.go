@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -36,8 +37,11 @@ const (
 	OptionSMs   = "sms"   // open fails with the budget that it was given
 	OptionPanic = "panic" // open panics with this message
 	OptionHang  = "hang"  // open waits until its context ends
-	OptionPlan  = "plan"  // prepare returns a broken plan: "steps", "index", "other", "native", "nil", "many"
-	OptionClose = "close" // close fails with this message
+	// prepare returns a broken plan: "steps", "index", "other", "native", "nil", "many"; or with "here" PlanHere's
+	OptionPlan = "plan"
+	// allocate returns a buffer of another "id" or "role", or one that is too "short"
+	OptionBuffer = "buffer"
+	OptionClose  = "close" // close fails with this message
 	// prepare wedges the whole process: by SIGSTOP, or with "sleep" or "spin" by a thread that holds the scheduler
 	OptionWedge = "wedge"
 	OptionCrash = "crash" // prepare dereferences null
@@ -135,6 +139,7 @@ type endpoint struct {
 	regions []plugin.Region
 	buffers []plugin.Region
 	known   map[uint64]bool // keys of registrations
+	aborted atomic.Pointer[string]
 }
 
 func memory(id uint32, role plugin.RegionRole, bytes int64) (plugin.Region, error) {
@@ -169,6 +174,14 @@ func (e *endpoint) Allocate(_ context.Context, id uint32, bytes int64) (plugin.R
 	r, err := memory(id, plugin.RegionRoleBuffer, bytes)
 	if err == nil {
 		e.buffers = append(e.buffers, r)
+	}
+	switch e.config.Options[OptionBuffer] {
+	case "id":
+		r.ID++
+	case "role":
+		r.Role = plugin.RegionRoleScratch
+	case "short":
+		r.Bytes = 1
 	}
 	return r, err
 }
@@ -218,16 +231,32 @@ func (e *endpoint) Prepare(ctx context.Context, req plugin.Request, algorithm st
 		p.Temps = 1 << 20
 	case "nil":
 		return nil, nil
+	case "here":
+		return PlanHere(req)
 	}
 	return p, nil
 }
 
 // Publish returns what Published does, or as many bytes as OptionBytes says.
 func (e *endpoint) Publish(_ context.Context, x plugin.Exchange) ([]byte, error) {
+	if err := e.Check(); err != nil {
+		return nil, err
+	}
 	if n, err := strconv.Atoi(e.config.Options[OptionBytes]); err == nil {
 		return make([]byte, n), nil
 	}
 	return Published(x, e.config.Rank), nil
+}
+
+// Abort makes Publish and Check fail with the reason.
+func (e *endpoint) Abort(reason string) { e.aborted.Store(&reason) }
+
+// Check blames rank 2 for what Abort was told.
+func (e *endpoint) Check() error {
+	if reason := e.aborted.Load(); reason != nil {
+		return &plugin.Error{Code: plugin.Aborted, Rank: 2, Message: *reason}
+	}
+	return nil
 }
 
 // Published returns what the probe of a rank publishes: a zero byte and the request, word
@@ -337,4 +366,18 @@ func Plan(req plugin.Request) (*plugin.Plan, error) {
 		b.Barrier(b.Region(b.Const(0), b.Const(0), b.Const(256)), b.Region(b.Const(0), b.Const(0), b.Const(320)))
 	})
 	return b.Plan()
+}
+
+// PlanHere is Plan with what a process cannot ship: a kernel and engine's functions. Every field of them has a value
+// of its own; none of the functions exists.
+func PlanHere(req plugin.Request) (*plugin.Plan, error) {
+	p, err := Plan(req)
+	if err != nil {
+		return nil, err
+	}
+	p.Args = append(p.Args, plugin.Arg{Ref: 1, Value: plugin.None, Bytes: 8}, plugin.Arg{Ref: plugin.None, Value: 2, Bytes: 4})
+	p.Kernels = []plugin.Kernel{{Image: "probe.ptx", Name: "probe_kernel", Grid: [3]uint16{3, 4, 5},
+		Block: [3]uint16{6, 7, 8}, Shared: 9, FirstArg: uint16(len(p.Args) - 2), CountArgs: 2}}
+	p.Natives = []plugin.Native{{Function: 101, Context: 102}, {Start: 103, Poll: 104, Context: 105}}
+	return p, nil
 }

@@ -272,12 +272,17 @@ func shunt_export_abort(e *C.shunt_endpoint, reason *C.char) {
 
 //export shunt_export_check
 func shunt_export_check(e *C.shunt_endpoint, report *C.shunt_native_report) C.shunt_status {
-	return status(guard(func() error {
+	err := guard(func() error {
 		if c, ok := endpointOf(e).(plugin.Checker); ok {
 			return c.Check()
 		}
 		return nil
-	}), report.message[:])
+	})
+	var failure *plugin.Error
+	if errors.As(err, &failure) {
+		report.peer = C.int32_t(failure.Rank + 1)
+	}
+	return status(err, report.message[:])
 }
 
 // registering calls f on the endpoint, which must register memory.
