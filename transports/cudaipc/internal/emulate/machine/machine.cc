@@ -302,7 +302,7 @@ void run(const std::vector<std::vector<Launch>> &streams, std::function<bool()> 
     if (!left) break;
     if (done && done()) done = nullptr;
     turns++;
-    if (turns > kMostTurns) {
+    if (turns > policy.turns) {
       tell_waiting();
       fail("no end in sight");
     }

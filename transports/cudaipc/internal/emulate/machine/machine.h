@@ -45,6 +45,7 @@ struct Policy {
   int resident = 0;  // blocks of a grid that run at once, the next one when one has ended; 0: all
   int line = 128;    // bytes that a warp's stores of lines reach a peer in: NVLink's 128, or the 32 that PCIe may tear
                      // them into; pieces of a line are then loaded apart too
+  int64_t turns = 0;  // after so many there is no end in sight
 };
 
 struct Launch {

@@ -16,7 +16,6 @@ namespace emulate {
 
 constexpr int kWarp = 32, kBarriers = 16;
 constexpr size_t kSharedBytes = 1 << 16;
-constexpr int64_t kMostTurns = 20000000;
 
 struct Block;
 struct Warp;
