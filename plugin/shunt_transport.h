@@ -177,14 +177,17 @@ typedef struct shunt_watch_page {
   uint64_t timeout; /* nanoseconds a wait may last; 0: no limit */
   uint8_t line0[48];
   uint32_t fault;       /* why a kernel gave up: 1 aborted, 2 timeout, 3 asymmetric, 4 length, 5 counts,
-                         * 6 engine step (the host's own); written last, the first one stays */
+                         * 6 engine step (the host's own), 7 another call; written last, the first one stays */
   int32_t fault_peer;   /* rank that was waited for, or differs */
   uint64_t fault_epoch; /* value that was waited for */
   uint64_t fault_own[3];    /* asymmetric: this rank's range, offset of its receive memory there, and bytes,
                              * with bit 62 set where send memory is the same and all ranks must agree on that;
                              * length: the bytes that it expects of a message;
                              * counts: the count and displacement for fault_peer, in elements, and 0 for
-                             * send memory, 1 for receive memory, 2 for what this rank sends to itself */
+                             * send memory, 1 for receive memory, 2 for what this rank sends to itself;
+                             * another call: a word of this rank's call, from the top the collective in 5 bits,
+                             * the op in 4, the dtype in 4, the root in 3 (what it does not have is 0), 4 bits
+                             * of the transport's own, and the bytes in 44 */
   uint64_t fault_theirs[3]; /* and what the peer has instead; counts: elements that there is room for, or
                              * that this rank receives from itself */
   uint64_t missed;       /* an address of the caller's that the directory lacks; any later one replaces it */
