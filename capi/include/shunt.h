@@ -464,9 +464,11 @@ SHUNT_API shunt_status shunt_register(shunt_comm comm, const void *memory, int64
  * calls and in graphs. An all_reduce into it is in place on all ranks or on none. A call
  * that breaks the guarantee fails with SHUNT_MISMATCH on all ranks, which names two of
  * them, and other bytes of the memory may have been overwritten.
- * bytes are equal on all ranks. Where registrations overlap they do so alike on all ranks, and
- * the last one that holds a call's memory counts. Memory stays allocated until
- * shunt_deregister. Windows are symmetric without it. */
+ * bytes are equal on all ranks. Where registrations overlap they do so alike on all ranks,
+ * else the last one is SHUNT_UNSUPPORTED; of several, the last one that holds a call's
+ * memory counts. Memory stays allocated until shunt_deregister. Windows of
+ * shunt_window_create are symmetric without it, and memory that overlaps one is
+ * SHUNT_INVALID_ARGUMENT. */
 SHUNT_API shunt_status shunt_register_symmetric(shunt_comm comm, const void *memory, int64_t bytes);
 
 /* Local: sets *address to where this rank's GPU reaches what corresponds to memory on
