@@ -55,7 +55,8 @@ typedef struct shunt_request {
   shunt_collective collective;
   shunt_dtype dtype;
   shunt_op op;
-  int64_t bytes; /* of one rank's message: count times element size */
+  int64_t bytes; /* of one rank's message: count times element size; for varying counts the
+                    largest pair's, where known, else 0 */
   int32_t world;
   int32_t hosts; /* distinct hosts among the ranks */
   shunt_memory_kind memory;
