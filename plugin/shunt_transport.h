@@ -35,6 +35,7 @@ extern "C" {
 #define SHUNT_TRANSPORT_SYMBOL "shunt_transport_v1_table"
 #define SHUNT_TRANSPORT_READY_SYMBOL "shunt_transport_v1_ready"
 #define SHUNT_TRANSPORT_MAGIC UINT64_C(0x315854544e554853) /* "SHUNTTX1" in memory order */
+/* A host rejects another major version, and versions before 1.1, whose plans number slots otherwise. */
 #define SHUNT_VERSION_MAJOR 1
 #define SHUNT_VERSION_MINOR 1
 
