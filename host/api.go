@@ -212,15 +212,17 @@ func (c *Communicator) Barrier(stream Stream) error {
 }
 
 // Group runs several operations as one: they make progress together, so a rank may send to and receive from any set of
-// peers without ordering the calls. The body calls Add.
+// peers without ordering the calls. Add collects them; Run and Start run them. It takes sends, receives and one-sided
+// operations.
 //
-// On device memory a group is rounds, one after the other: the k-th message to and the k-th from every peer are in
-// round k. Ranks that all group their messages never wait for each other in a circle. A rank whose group has more than
-// one message to or from a peer needs that peer to group its own of them too: one that receives twice and then sends
-// twice, without a group, would wait for a second message whose round waits for what it sends later.
+// On device memory all operations of a group have one stream. A group is rounds, one after the other: the k-th message
+// to and the k-th from every peer are in round k. Ranks that all group their messages never wait for each other in a
+// circle. A rank whose group has more than one message to or from a peer needs that peer to group its own of them too:
+// one that receives twice and then sends twice, without a group, would wait for a second message whose round waits for
+// what it sends later.
 type Group struct{ operations []Operation }
 
-// Add puts an operation into the group, with copies of its counts and displacements. It runs when Group.Run is called.
+// Add puts an operation into the group, with copies of its counts and displacements. Run or Start runs it.
 func (g *Group) Add(op Operation) {
 	op.copyCounts()
 	g.operations = append(g.operations, op)

@@ -49,6 +49,7 @@ type Part struct {
 // thread has yet to call, when it is the first of its kind. Parts of one
 // communicator keep their order; within a part collectives run in the order
 // given, and sends, receives and one-sided operations between them as one group.
+// The calling thread's own stream (CU_STREAM_PER_THREAD) is refused.
 func RunTogether(parts ...Part) error {
 	var order []*Communicator
 	operations := map[*Communicator][]Operation{}
@@ -60,7 +61,7 @@ func RunTogether(parts ...Part) error {
 			order = append(order, p.Comm)
 		}
 		operations[p.Comm] = append(operations[p.Comm], p.Operations...)
-		if err := p.Comm.rejectThreadStream(p.Operations); err != nil {
+		if err := p.Comm.rejectThreadStream("run together", p.Operations); err != nil {
 			return err
 		}
 	}

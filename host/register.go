@@ -82,8 +82,9 @@ func (c *Communicator) Deregister(p unsafe.Pointer) error {
 // communicator; other bytes of the ranges may then have been overwritten, but no memory outside of them.
 //
 // It is collective: every rank gives a range of its own and the same number of bytes. Ranges that overlap do so alike
-// on all ranks; a call uses the last one that holds its receive memory. The memory must stay allocated until
-// Deregister. Windows are symmetric without it. For host memory, and in a world of one, there is nothing to do.
+// on all ranks, or the last one is Unsupported; a call uses the last one that holds its receive memory. The memory must
+// stay allocated until Deregister. Windows are symmetric without it, and a range that overlaps one of NewWindow is
+// InvalidArgument. For host memory, and in a world of one, there is nothing to do.
 func (c *Communicator) RegisterSymmetric(p unsafe.Pointer, bytes int64) error {
 	release, err := c.enter("register_symmetric")
 	if err != nil {

@@ -24,7 +24,7 @@ type Request struct {
 // (CU_STREAM_PER_THREAD) is refused.
 func (c *Communicator) Start(op *Operation) (*Request, error) {
 	operations := []Operation{*op}
-	if err := c.rejectThreadStream(operations); err != nil {
+	if err := c.rejectThreadStream("start", operations); err != nil {
 		return nil, err
 	}
 	return c.enqueue(operations)
@@ -34,7 +34,7 @@ func (c *Communicator) Start(op *Operation) (*Request, error) {
 func (g *Group) Start(c *Communicator) (*Request, error) {
 	operations := g.operations
 	g.operations = g.operations[:0]
-	if err := c.rejectThreadStream(operations); err != nil {
+	if err := c.rejectThreadStream("start", operations); err != nil {
 		return nil, err
 	}
 	return c.enqueue(operations)

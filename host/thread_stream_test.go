@@ -95,14 +95,15 @@ func TestTheThreadsOwnStreamCannotBeStarted(t *testing.T) {
 		g.Add(host.Operation{Collective: plugin.Send, Send: op.Send, Count: 8, DType: plugin.Float32, Stream: op.Stream})
 		g.Add(host.Operation{Collective: plugin.Recv, Recv: op.Recv, Count: 8, DType: plugin.Float32, Stream: op.Stream})
 		for name, start := range map[string]func() error{
-			"start": func() error { _, err := r.Start(&op); return err },
-			"group": func() error { _, err := g.Start(r.Communicator); return err },
-			"run together": func() error {
+			"start on":      func() error { _, err := r.Start(&op); return err },
+			"start on rank": func() error { _, err := g.Start(r.Communicator); return err },
+			"run together on": func() error {
 				return host.RunTogether(host.Part{Comm: r.Communicator, Operations: []host.Operation{op}})
 			},
 		} {
 			err := start()
-			if plugin.CodeOf(err) != plugin.InvalidArgument || !strings.Contains(err.Error(), "CU_STREAM_PER_THREAD") {
+			if plugin.CodeOf(err) != plugin.InvalidArgument || !strings.Contains(err.Error(), "CU_STREAM_PER_THREAD") ||
+				!strings.HasPrefix(err.Error(), name) {
 				return done(fmt.Errorf("%s gave %w", name, err))
 			}
 		}

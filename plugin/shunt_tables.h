@@ -146,8 +146,8 @@ enum {
   /* memory of rank [rank]'s process, at the address [region] that this rank published; only where Request.peer_read
      holds, and only as the source of a copy */
   SHUNT_SPACE_PEER = 3,
-  /* the communicator's watch page, a shunt_watch, as kernels see it: it begins with the abort word; only as a kernel
-     argument */
+  /* the communicator's watch page, a shunt_watch_page, as kernels see it: it begins with the abort word; only as a
+     kernel argument */
   SHUNT_SPACE_ABORT = 4,
   /* the receive memory of rank [rank], as long as this rank's; only where Request.symmetric holds, to copy to and from
      and as a kernel argument */

@@ -35,6 +35,7 @@ extern "C" {
 #define SHUNT_TRANSPORT_SYMBOL "shunt_transport_v1_table"
 #define SHUNT_TRANSPORT_READY_SYMBOL "shunt_transport_v1_ready"
 #define SHUNT_TRANSPORT_MAGIC UINT64_C(0x315854544e554853) /* "SHUNTTX1" in memory order */
+/* A host rejects another major version, and versions before 1.1, whose plans number slots otherwise. */
 #define SHUNT_VERSION_MAJOR 1
 #define SHUNT_VERSION_MINOR 1
 
@@ -55,7 +56,8 @@ typedef struct shunt_request {
   shunt_collective collective;
   shunt_dtype dtype;
   shunt_op op;
-  int64_t bytes; /* of one rank's message: count times element size */
+  int64_t bytes; /* of one rank's message: count times element size; for varying counts the
+                    largest pair's, where known, else 0 */
   int32_t world;
   int32_t hosts; /* distinct hosts among the ranks */
   shunt_memory_kind memory;
@@ -177,14 +179,17 @@ typedef struct shunt_watch_page {
   uint64_t timeout; /* nanoseconds a wait may last; 0: no limit */
   uint8_t line0[48];
   uint32_t fault;       /* why a kernel gave up: 1 aborted, 2 timeout, 3 asymmetric, 4 length, 5 counts,
-                         * 6 engine step (the host's own); written last, the first one stays */
+                         * 6 engine step (the host's own), 7 another call; written last, the first one stays */
   int32_t fault_peer;   /* rank that was waited for, or differs */
   uint64_t fault_epoch; /* value that was waited for */
   uint64_t fault_own[3];    /* asymmetric: this rank's range, offset of its receive memory there, and bytes,
                              * with bit 62 set where send memory is the same and all ranks must agree on that;
                              * length: the bytes that it expects of a message;
                              * counts: the count and displacement for fault_peer, in elements, and 0 for
-                             * send memory, 1 for receive memory, 2 for what this rank sends to itself */
+                             * send memory, 1 for receive memory, 2 for what this rank sends to itself;
+                             * another call: a word of this rank's call, from the top the collective in 5 bits,
+                             * the op in 4, the dtype in 4, the root in 3 (what it does not have is 0), 4 bits
+                             * of the transport's own, and the bytes in 44 */
   uint64_t fault_theirs[3]; /* and what the peer has instead; counts: elements that there is room for, or
                              * that this rank receives from itself */
   uint64_t missed;       /* an address of the caller's that the directory lacks; any later one replaces it */

@@ -518,7 +518,7 @@ const (
 	SpaceRegion Space = 2
 	// SpacePeer: memory of rank [rank]'s process, at the address [region] that this rank published; only where Request.peer_read holds, and only as the source of a copy.
 	SpacePeer Space = 3
-	// SpaceAbort: the communicator's watch page, a shunt_watch, as kernels see it: it begins with the abort word; only as a kernel argument.
+	// SpaceAbort: the communicator's watch page, a shunt_watch_page, as kernels see it: it begins with the abort word; only as a kernel argument.
 	SpaceAbort Space = 4
 	// SpacePeerRecv: the receive memory of rank [rank], as long as this rank's; only where Request.symmetric holds, to copy to and from and as a kernel argument.
 	SpacePeerRecv Space = 5
@@ -538,7 +538,7 @@ var spaceDocs = map[Space]string{
 	SpaceRecv:     "the caller's receive memory, SlotRecvBytes long",
 	SpaceRegion:   "region number [region] of rank [rank]",
 	SpacePeer:     "memory of rank [rank]'s process, at the address [region] that this rank published; only where Request.peer_read holds, and only as the source of a copy",
-	SpaceAbort:    "the communicator's watch page, a shunt_watch, as kernels see it: it begins with the abort word; only as a kernel argument",
+	SpaceAbort:    "the communicator's watch page, a shunt_watch_page, as kernels see it: it begins with the abort word; only as a kernel argument",
 	SpacePeerRecv: "the receive memory of rank [rank], as long as this rank's; only where Request.symmetric holds, to copy to and from and as a kernel argument",
 }
 

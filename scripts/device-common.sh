@@ -73,7 +73,9 @@ skip() { table+=("$(printf '%-34s %-10s %9s  %s' "$1" skipped "" "$2")"); }
 worlds() { if [ "$gpus" -gt 2 ]; then echo "2 $gpus"; else echo 2; fi; }
 need() { # need STEP: two GPUs, or ranks that share one
   if [ "$gpus" -lt 2 ]; then
-    skip "$1" "needs 2 GPUs, there are $gpus; SHUNT_SHARE_GPU=on GPUS=2 lets ranks take turns on one"
+    # Others have programs that give each rank the GPU of its number.
+    skip "$1" "needs 2 GPUs, there are $gpus; one serves session.sh onegpu, and with SHUNT_SHARE_GPU=on GPUS=2 \
+run.sh smoke conformance"
     failed=1
     return 1
   fi

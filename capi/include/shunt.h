@@ -21,7 +21,7 @@
  *
  * Fork. Shunt's threads do not survive fork() without exec. In such a child
  * every call returns SHUNT_FORKED and runs no other code of Shunt; only
- * shunt_version works.
+ * shunt_version, shunt_status_string and shunt_last_error work.
  *
  * In place. As in NCCL: all_reduce, reduce and broadcast send == recv,
  * all_gather and gather send == recv + rank * count elements, reduce_scatter and
@@ -63,7 +63,7 @@ extern "C" {
 #define SHUNT_API_MINOR 1
 #define SHUNT_API_PATCH 0
 
-/* Room for a unique id, a message and an explanation, with the final zero. */
+/* Room for a unique id, and for a message, with the final zero. */
 #define SHUNT_UNIQUE_ID_BYTES 512
 #define SHUNT_MESSAGE_BYTES 2048
 
@@ -452,7 +452,8 @@ SHUNT_API shunt_status shunt_set_cancel(shunt_comm comm, const int32_t *cancel);
  * the communicator's GPU go straight between the ranks' buffers. Without it peers map the
  * memory in the background, some time after the first call that could use it, and memory
  * that they cannot map is staged, which is an error here. Every rank
- * registers memory of its own, which must lie within one allocation. Host memory is
+ * registers memory of its own, which must lie within one allocation, or in pieces of
+ * cuMemCreate that are mapped one behind the other. Host memory is
  * registered with transports that have an engine for it; deregister it before it is freed. */
 SHUNT_API shunt_status shunt_register(shunt_comm comm, const void *memory, int64_t bytes);
 
@@ -463,9 +464,11 @@ SHUNT_API shunt_status shunt_register(shunt_comm comm, const void *memory, int64
  * calls and in graphs. An all_reduce into it is in place on all ranks or on none. A call
  * that breaks the guarantee fails with SHUNT_MISMATCH on all ranks, which names two of
  * them, and other bytes of the memory may have been overwritten.
- * bytes are equal on all ranks. Where registrations overlap they do so alike on all ranks, and
- * the last one that holds a call's memory counts. Memory stays allocated until
- * shunt_deregister. Windows are symmetric without it. */
+ * bytes are equal on all ranks. Where registrations overlap they do so alike on all ranks,
+ * else the last one is SHUNT_UNSUPPORTED; of several, the last one that holds a call's
+ * memory counts. Memory stays allocated until shunt_deregister. Windows of
+ * shunt_window_create are symmetric without it, and memory that overlaps one is
+ * SHUNT_INVALID_ARGUMENT. */
 SHUNT_API shunt_status shunt_register_symmetric(shunt_comm comm, const void *memory, int64_t bytes);
 
 /* Local: sets *address to where this rank's GPU reaches what corresponds to memory on
@@ -539,7 +542,7 @@ SHUNT_API shunt_status shunt_allocator_get_stats(shunt_allocator allocator, shun
 
 /* Two functions that allocate from the allocator and free there, for programs that take
  * plain ones, such as torch's CUDAPluggableAllocator: alloc returns NULL when it fails,
- * and for another device than the allocator's; free logs a failure.
+ * and for another device than the allocator's; free prints a failure on standard error.
  * shunt_last_error(NULL) says why. They are good until the allocator is destroyed. At
  * most 64 allocators of a process have such. */
 typedef void *(*shunt_alloc_fn)(ptrdiff_t bytes, int device, void *stream);
@@ -560,18 +563,20 @@ SHUNT_API shunt_status shunt_allocator_destroy(shunt_allocator allocator);
  * address here. bytes must be equal on all ranks. */
 SHUNT_API shunt_status shunt_window_create(shunt_comm comm, int64_t bytes, shunt_window *window, void **base);
 
-/* Local: a window of memory that the program has: bytes from memory on, a multiple of 64,
- * in one range that was registered with shunt_register_symmetric, at the same offset on
- * every rank that uses it. The first 4,096 bytes for every 32 ranks are the window's own
- * and must be zero on all ranks before one of them signals or waits; *base is what
- * follows. The memory stays registered until shunt_window_free. Since 1.1. */
+/* Local: a window of memory that the program has: bytes from memory on, an address that is
+ * a multiple of 64. They lie in one range that was registered with
+ * shunt_register_symmetric, at the same offset on every rank that uses the window. The
+ * first 4,096 bytes for every 32 ranks are the window's own, and must be zero on all ranks
+ * before one of them signals or waits; *base is what follows. The memory stays registered
+ * until shunt_window_free. Since 1.1. */
 SHUNT_API shunt_status shunt_window_at(shunt_comm comm, void *memory, int64_t bytes, shunt_window *window, void **base);
 
 /* Local: gives up this rank's part; no rank may use the window afterwards. The
  * handle is gone whatever the status. */
 SHUNT_API shunt_status shunt_window_free(shunt_window window);
 
-/* Writes count elements into peer's window, offset bytes from its start. */
+/* Writes count elements into peer's window, offset bytes from its start; offset is a
+ * multiple of the element's size, here and below. */
 SHUNT_API shunt_status shunt_put(shunt_comm comm, shunt_window window, const void *send, int64_t count,
                                  shunt_dtype dtype, int32_t peer, int64_t offset, void *stream);
 

@@ -50,10 +50,10 @@ func newVersion() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the versions of the command and of what it was built with",
-		Long: `Print the versions of the command and of what it was built with.
+		Long: fmt.Sprintf(`Print the versions of the command and of what it was built with.
 
 The contract is that of transports: a transport that was built for another major
-version is rejected, one for an older minor version is loaded.`,
+version, or for one before %d.%d, is rejected.`, plugin.VersionMajor, plugin.VersionOldest),
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			r := readVersion()

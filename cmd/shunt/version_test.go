@@ -25,6 +25,8 @@ func TestVersion(t *testing.T) {
 	require.Equal(t, "1.1", report["transport_contract"])
 	require.Equal(t, "shunt_transport_v1", report["transport_symbol"])
 	require.NotEmpty(t, report["version"])
+	stdout, _, _ = shunt(t, "version", "--help")
+	require.Contains(t, stdout, "or for one before 1.1, is rejected") // as check.Version does
 
 	release, commit = "7.8.9", "abc"
 	defer func() { release, commit = "", "" }()

@@ -103,11 +103,9 @@ func (l *launcher) read(e env) (*identity, error) {
 // is, by launcher:
 //
 //   - torchrun, or MASTER_ADDR and MASTER_PORT beside any other: one of the eight ports above MASTER_PORT, which torch
-//
-// itself uses;
+//     itself uses;
 //   - Open MPI and MPICH: an abstract socket named after the job, which serves ranks of one host (and of one network
-//
-// namespace) only;
+//     namespace) only;
 //   - Slurm: the same on one node, else a port derived from the job's number on the first node of the step.
 //
 // MPICH gives the job no name, so it is called after the process that starts its ranks on a host.

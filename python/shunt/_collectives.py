@@ -358,7 +358,7 @@ class Collectives(Running):
 
     def recv(self, buffer: B, peer: int, *, dtype: DTypeLike = None, stream: StreamLike = None) -> B:
         """Receives from peer into buffer, of the same length and dtype, and returns it.
-        Different lengths raise MismatchError on both ranks."""
+        Another length raises MismatchError here, and on the sender then or in a later call."""
         one = self._one(buffer, dtype, stream)
         if one is not None and self._is_rank(peer):
             self._call(self._lib.shunt_recv, one[0], one[1], one[2], peer, one[3])

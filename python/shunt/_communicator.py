@@ -151,9 +151,9 @@ class Communicator(Objects):
         scatter receives into the buffer on one rank, it does so on every rank,
         each into the buffer that it registered in this call, at the same
         offset; and an all_reduce is in place on all ranks or on none. Symmetric buffers
-        have the same size on all ranks, and those that overlap do so alike everywhere;
-        keep them until the registration is closed, which all ranks do between the same
-        two collectives. A call that breaks the guarantee raises MismatchError on all
+        have the same size on all ranks, those that overlap do so alike everywhere, and
+        none overlaps a window; keep them until the registration is closed, which all
+        ranks do between the same two collectives. A call that breaks the guarantee raises MismatchError on all
         ranks."""
         alive = self._alive()
         with self._noting("register"):

@@ -138,8 +138,8 @@ class Window(Owned):
 
     def put(self, data: Buffer, peer: int, offset: int = 0, *, dtype: DTypeLike = None,
             stream: StreamLike = None) -> None:
-        """Writes data into peer's part, offset bytes from its start. It is
-        visible there after a signal that follows. In this rank's own part
+        """Writes data into peer's part, offset bytes from its start, a multiple
+        of the element's size. It is visible there after a signal that follows. In this rank's own part
         data must not overlap the place that it is written to."""
         comm = self._comm
         one = comm._one(data, dtype, stream)
@@ -150,7 +150,8 @@ class Window(Owned):
 
     def get(self, buffer: Buffer, peer: int, offset: int = 0, *, dtype: DTypeLike = None,
             stream: StreamLike = None) -> Buffer:
-        """Reads peer's part from offset bytes on into buffer, and returns it.
+        """Reads peer's part from offset bytes on, a multiple of the element's
+        size, into buffer, and returns it.
         Of this rank's own part buffer must not overlap what is read."""
         comm = self._comm
         one = comm._one(buffer, dtype, stream)

@@ -375,7 +375,8 @@ func PlanHere(req plugin.Request) (*plugin.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.Args = append(p.Args, plugin.Arg{Ref: 1, Value: plugin.None, Bytes: 8}, plugin.Arg{Ref: plugin.None, Value: 2, Bytes: 4})
+	p.Args = append(p.Args, plugin.Arg{Ref: 1, Value: plugin.None, Bytes: 8},
+		plugin.Arg{Ref: plugin.None, Value: 2, Bytes: 4})
 	p.Kernels = []plugin.Kernel{{Image: "probe.ptx", Name: "probe_kernel", Grid: [3]uint16{3, 4, 5},
 		Block: [3]uint16{6, 7, 8}, Shared: 9, FirstArg: uint16(len(p.Args) - 2), CountArgs: 2}}
 	p.Natives = []plugin.Native{{Function: 101, Context: 102}, {Start: 103, Poll: 104, Context: 105}}
