@@ -31,7 +31,7 @@ import torch.distributed.distributed_c10d as c10d  # noqa: E402
 from torch.testing._internal.distributed import distributed_test  # noqa: E402
 from torch.testing._internal.distributed.distributed_test import DistributedTest, TestDistBackend  # noqa: E402
 
-# Events of the profiler are looked for by gloo's names ("gloo:all_reduce").
+# Events of the profiler are looked for by gloo's names ("gloo:all_reduce"); torch_tests.cases.profiler looks for ours.
 for name in ("PROFILING", "CUDA_PROFILING", "SEND_RECV_PROFILING"):
     setattr(distributed_test, f"{name}_SUPPORTED_BACKENDS", [])
 

@@ -4,6 +4,7 @@
 #include <c10/core/StreamGuard.h>
 
 #include "backend.hpp"
+#include "profile.hpp"
 
 namespace shunt_torch {
 
@@ -13,13 +14,14 @@ WorkPtr ShuntBackend::submit(const Call& call, Channel& channel, const Tensors& 
   uint64_t sequence = ++sequence_;
   if (channel.rendezvous().device.is_cuda()) return submitOnDevice(call, channel, outputs, inputs, job, sequence);
   if (!call.async) {
+    Profiled event(call.where.collective, inputs, outputs);
     channel.call(call.where, call.timeout, [&](Communicator& communicator) { job(communicator, nullptr); });
     return nullptr;
   }
   auto work = c10::make_intrusive<HostWork>(call.where, call.type, sequence, outputs,
                                             [job, where = call.where, timeout = call.timeout, &channel]() mutable {
                                               job(channel.communicator(where, timeout), nullptr);
-                                            });
+                                            }, inputs);
   channel.enqueue(work, call.where);
   return noted(std::move(work));
 }
@@ -27,6 +29,7 @@ WorkPtr ShuntBackend::submit(const Call& call, Channel& channel, const Tensors& 
 template <class Job>
 WorkPtr ShuntBackend::submitOnDevice(const Call& call, Channel& channel, const Tensors& outputs, const Tensors& inputs,
                                      Job& job, uint64_t sequence) {
+  Profiled event(call.where.collective, inputs, outputs);
   auto device = channel.rendezvous().device;
   c10::impl::VirtualGuardImpl guard(device.type());
   c10::Stream current = guard.getStream(device);

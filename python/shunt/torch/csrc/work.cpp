@@ -4,6 +4,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "errors.hpp"
+#include "profile.hpp"
 #include "python.hpp"
 
 namespace shunt_torch {
@@ -47,13 +48,17 @@ bool awaitFutures(std::chrono::milliseconds limit) {
   return open().fewer.wait_for(lock, limit, [] { return open().count == 0; });
 }
 
-HostWork::HostWork(const Where& where, OpType type, uint64_t sequence, Tensors outputs, std::function<void()> job)
+HostWork::HostWork(const Where& where, OpType type, uint64_t sequence, Tensors outputs, std::function<void()> job,
+                   const Tensors& inputs)
     : Work(where.rank, type),
       collective_(where.collective),
       group_(*where.group),
       sequence_(sequence),
       outputs_(std::move(outputs)),
-      job_(std::move(job)) {}
+      job_(std::move(job)) {
+  if (auto to = recorders(); C10_UNLIKELY(to.has_value()))
+    recordFunctionEndCallback_ = beginAsync(std::move(*to), where.collective, inputs.empty() ? outputs_ : inputs);
+}
 
 void HostWork::run(const std::function<void()>& after, const std::function<void()>& beforeCallbacks) {
   std::exception_ptr why;

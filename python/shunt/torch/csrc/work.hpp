@@ -27,7 +27,9 @@ bool awaitFutures(std::chrono::milliseconds limit);
 // A call on host memory, run by a lane. Its job keeps the tensors alive until it has run.
 class HostWork : public Work {
  public:
-  HostWork(const Where& where, OpType type, uint64_t sequence, Tensors outputs, std::function<void()> job);
+  // inputs: what the job reads besides outputs, for torch's profiler.
+  HostWork(const Where& where, OpType type, uint64_t sequence, Tensors outputs, std::function<void()> job,
+           const Tensors& inputs = {});
 
   // Runs the job, once; after is called when the job has ended and no caller was notified yet, beforeCallbacks if there
   // may be callbacks, which run here.
