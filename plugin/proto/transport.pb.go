@@ -238,12 +238,13 @@ type Request struct {
 	Collective uint32                 `protobuf:"varint,1,opt,name=collective,proto3" json:"collective,omitempty"` // Collective
 	Dtype      uint32                 `protobuf:"varint,2,opt,name=dtype,proto3" json:"dtype,omitempty"`           // DType
 	Op         uint32                 `protobuf:"varint,3,opt,name=op,proto3" json:"op,omitempty"`                 // Op
-	Bytes      int64                  `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`           // of one rank's message: count times element size
-	World      int32                  `protobuf:"varint,5,opt,name=world,proto3" json:"world,omitempty"`
-	Hosts      int32                  `protobuf:"varint,6,opt,name=hosts,proto3" json:"hosts,omitempty"`   // distinct hosts among the ranks
-	Memory     uint32                 `protobuf:"varint,7,opt,name=memory,proto3" json:"memory,omitempty"` // MemoryKind
-	Rank       int32                  `protobuf:"varint,8,opt,name=rank,proto3" json:"rank,omitempty"`
-	PeerRead   bool                   `protobuf:"varint,9,opt,name=peer_read,json=peerRead,proto3" json:"peer_read,omitempty"` // every rank can read every other rank's memory: plans may use space peer
+	// Of one rank's message: count times element size; for varying counts the largest pair's, where known, else 0.
+	Bytes    int64  `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	World    int32  `protobuf:"varint,5,opt,name=world,proto3" json:"world,omitempty"`
+	Hosts    int32  `protobuf:"varint,6,opt,name=hosts,proto3" json:"hosts,omitempty"`   // distinct hosts among the ranks
+	Memory   uint32 `protobuf:"varint,7,opt,name=memory,proto3" json:"memory,omitempty"` // MemoryKind
+	Rank     int32  `protobuf:"varint,8,opt,name=rank,proto3" json:"rank,omitempty"`
+	PeerRead bool   `protobuf:"varint,9,opt,name=peer_read,json=peerRead,proto3" json:"peer_read,omitempty"` // every rank can read every other rank's memory: plans may use space peer
 	// The receive memory of every rank lies at one offset of memory that all ranks
 	// registered as symmetric and that all have mapped, and is equally long
 	// everywhere: plans may use space peer_recv. The callers guarantee that the
