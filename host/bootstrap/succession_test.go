@@ -341,6 +341,9 @@ func TestGroupThatHadFailedFailsAtTheSuccessor(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
+				if came == "waits" {
+					u.hears(two, 2, 1, Alive, lost)
+				}
 				if err := errorOf(u.expect(two, msgResult)); plugin.CodeOf(err) != plugin.PluginDied {
 					t.Errorf("rank 2 heard %v", err)
 				}
