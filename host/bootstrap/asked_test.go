@@ -154,28 +154,35 @@ func TestWhatARankMayNotSayAgain(t *testing.T) {
 	op := func(group uint32) *message {
 		return &message{Kind: msgOp, Group: group, Op: opFirst, Tag: "t", Again: true}
 	}
-	for name, said := range map[string][]*message{
-		"a group, after its report":                  {regroup(1), resumed, regroup(2)},
-		"a group twice":                              {regroup(1), regroup(1)},
-		"an exchange, after its report":              {regroup(1), resumed, op(1)},
-		"the end of a group, after its report":       {regroup(1), resumed, {Kind: msgUngroup, Group: 1, Again: true}},
-		"the end of its report twice":                {resumed, resumed},
-		"an exchange of no group":                    {op(7), resumed},
-		"that it gave up an exchange, of no group":   {{Kind: msgCancel, Group: 7, Tag: "t", Again: true, Err: rankError(plugin.Timeout, 0, "late")}, resumed},
-		"a group that it is not in":                  {{Kind: msgRegroup, Group: 1, Key: "g", Ranks: []int{1, 3}}},
-		"a root that the group does not have":        {regroup(1), {Kind: msgOp, Group: 1, Op: opRoot, Root: 2, Tag: "t", Again: true}, resumed},
-		"more exchanges than all ranks may wait for": append([]*message{regroup(1)}, many(op(1), 4*maxPending+1)...),
+	late := &message{Kind: msgCancel, Group: 7, Tag: "t", Again: true, Err: rankError(plugin.Timeout, 0, "late")}
+	root := &message{Kind: msgOp, Group: 1, Op: opRoot, Root: 2, Tag: "t", Again: true}
+	for name, c := range map[string]struct {
+		early bool // while other ranks have still to report
+		said  []*message
+	}{
+		"a group, after its report":            {true, []*message{regroup(1), resumed, regroup(2)}},
+		"a group, after all reports":           {false, []*message{regroup(1), resumed, regroup(2)}},
+		"a group twice":                        {true, []*message{regroup(1), regroup(1)}},
+		"a group that it is not in":            {true, []*message{{Kind: msgRegroup, Group: 1, Key: "g", Ranks: []int{1, 3}}}},
+		"an exchange, after its report":        {true, []*message{regroup(1), resumed, op(1)}},
+		"an exchange of no group":              {false, []*message{op(7), resumed}},
+		"a root that the group does not have":  {false, []*message{regroup(1), root, resumed}},
+		"the end of a group, after its report": {true, []*message{regroup(1), resumed, {Kind: msgUngroup, Group: 1, Again: true}}},
+		"the end of its report twice":          {true, []*message{resumed, resumed}},
+		"that it gave up in no group":          {false, []*message{late, resumed}},
+		"more than all ranks may wait for":     {true, append([]*message{regroup(1)}, many(op(1), 4*maxPending+1)...)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			u := newUnderstudyWith(t, 4, map[int]standing{0: {Left, nil}})
-			for _, rank := range []int{1, 3} {
-				u.arrive(rank, resumed)
-			}
-			f := u.arrive(2)
-			for _, m := range said {
+			u.arrive(1, resumed)
+			three, f := u.arrive(3), u.arrive(2)
+			for _, m := range c.said {
 				if f.write(m.frame()) != nil {
 					break // it is lost already
 				}
+			}
+			if !c.early {
+				require.NoError(t, three.write(resumed.frame()))
 			}
 			u.until("the rank is lost", func(st *store) bool { return st.members[2].gone })
 			u.until("the others are there", func(st *store) bool { return !st.members[1].gone && !st.members[3].gone })
