@@ -67,8 +67,8 @@ func welcomeTo(ranks int) *message {
 	return m
 }
 
-// A rank that comes to the successor of its store says which ranks are gone, that it gave up, and how many stores it has
-// had. Then it says again what the lost store knew of it, each thing behind those that it needs.
+// A rank that comes to the successor of its store says which ranks are gone, that it gave up, and how many stores it
+// has had. Then it says again what the lost store knew of it, each thing behind those that it needs.
 func TestWhatARankSaysAgain(t *testing.T) {
 	failure := rankError(plugin.Timeout, 0, "rank 0 waited")
 	ended := []recent{{seq: 6, tag: "x", data: []byte("result")}}

@@ -84,7 +84,8 @@ func seeker(t *testing.T) *Session {
 // A rank that would run the store asks the others before. It ends where it is given up, follows a store that there is,
 // and runs one where the others have none, or none that may continue.
 func TestRanksAskBeforeTheyRunTheStore(t *testing.T) {
-	beat, another := &message{Kind: msgBeat}, &message{Kind: msgRefuse, Retry: true, Err: rankError(plugin.Aborted, 2, "another")}
+	beat := &message{Kind: msgBeat}
+	another := &message{Kind: msgRefuse, Retry: true, Err: rankError(plugin.Aborted, 2, "another")}
 	gone := &message{Kind: msgRefuse, Err: rankError(plugin.PeerDied, 1, "rank 1 is given up")}
 	for name, c := range map[string]struct {
 		question, other *message
@@ -185,8 +186,8 @@ func TestExchangesEndBeforeTheSuccessorIsFound(t *testing.T) {
 	}
 }
 
-// What a rank replies to one that asks whether it is still counted: the reason why it is not, from the store that counts;
-// that there is another store; or that it knows nothing. One that is given up itself replies nothing.
+// What a rank replies to one that asks whether it is still counted: the reason why it is not, from the store that
+// counts; that there is another store; or that it knows nothing. One that is given up itself replies nothing.
 func TestRepliesToRanksThatAsk(t *testing.T) {
 	died := rankError(plugin.PeerDied, 2, "rank 2 died")
 	for _, runs := range []string{"no store", "a store that takes over", "a store"} {
@@ -266,8 +267,8 @@ func question(t *testing.T, s *standby, rank int) string {
 	require.NoError(t, err)
 	defer f.Close()
 	require.NoError(t, f.limitReads(10*time.Second))
-	require.NoError(t, f.write((&message{Kind: msgResume, Member: Member{rank, 100 + rank, "host"}, World: 10, Question: true,
-		Standings: make([]standing, 10)}).frame()))
+	require.NoError(t, f.write((&message{Kind: msgResume, Member: Member{rank, 100 + rank, "host"}, World: 10,
+		Question: true, Standings: make([]standing, 10)}).frame()))
 	kind, body, err := f.read()
 	if err != nil {
 		return noReply

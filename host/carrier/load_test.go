@@ -161,7 +161,7 @@ func TestAllTransportsOrNone(t *testing.T) {
 		"no carrier":        {[]string{"network:x"}, 1, plugin.InvalidArgument, "unknown carrier"},
 		"no such transport": {[]string{"carrier_test", "nonesuch"}, 1, plugin.PluginRejected, `no builtin transport "nonesuch"`},
 		"no such file":      {[]string{"process:/none/such"}, 1, plugin.PluginRejected, "/none/such"},
-		"twice":             {[]string{"carrier_test", "shm"}, 2, plugin.PluginRejected, "transport shm is named twice: process:"},
+		"twice":             {[]string{"carrier_test", "shm"}, 2, plugin.PluginRejected, "shm is named twice: process:"},
 		"it says nothing":   {[]string{"process:" + silent}, 1, plugin.PluginRejected, "200ms"},
 	} {
 		t.Run(name, func(t *testing.T) {
