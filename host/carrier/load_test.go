@@ -57,6 +57,16 @@ type posing struct {
 
 func (p posing) Info() plugin.Info { return p.info }
 
+// registers makes a transport a builtin one for the time of a test.
+func registers(t *testing.T, transport plugin.Transport) {
+	Register(transport)
+	t.Cleanup(func() {
+		registry.Lock()
+		defer registry.Unlock()
+		delete(registry.builtin, transport.Info().Name)
+	})
+}
+
 var quiet = slog.New(slog.DiscardHandler)
 
 // poser is a plugin whose info a test changes.
@@ -149,7 +159,7 @@ func TestPluginsThatAreStartedAgain(t *testing.T) {
 
 // All transports of a list are loaded, or none: no process stays of those before one that cannot be.
 func TestAllTransportsOrNone(t *testing.T) {
-	Register(posing{info: plugin.Info{Name: "carrier_test", Memory: []plugin.MemoryKind{plugin.MemoryKindHost}}})
+	registers(t, posing{info: plugin.Info{Name: "carrier_test", Memory: []plugin.MemoryKind{plugin.MemoryKindHost}}})
 	silent := filepath.Join(t.TempDir(), "silent")
 	require.NoError(t, os.WriteFile(silent, []byte("#!/bin/sh\nexec sleep 60\n"), 0o755))
 	for name, c := range map[string]struct {
@@ -209,7 +219,7 @@ func TestInfosThatBreakTheContract(t *testing.T) {
 		})
 	}
 	longest := plugin.Info{Name: strings.Repeat("z", plugin.MaxName), Memory: host}
-	Register(posing{info: longest})
+	registers(t, posing{info: longest})
 	require.Contains(t, Registered(), longest.Name)
 	require.Panics(t, func() { Register(posing{info: longest}) }, "it is there already")
 }
@@ -218,8 +228,8 @@ func TestInfosThatBreakTheContract(t *testing.T) {
 func TestInfosOfBuiltinTransports(t *testing.T) {
 	one := plugin.Info{Name: "infos_one", Memory: []plugin.MemoryKind{plugin.MemoryKindHost}}
 	two := plugin.Info{Name: "infos_two", Memory: []plugin.MemoryKind{plugin.MemoryKindCuda}}
-	Register(posing{info: two})
-	Register(posing{info: one})
+	registers(t, posing{info: two})
+	registers(t, posing{info: one})
 	require.IsIncreasing(t, Registered())
 	require.Equal(t, []plugin.Info{two, one}, BuiltinInfos([]string{"infos_two", "builtin:infos_one"}))
 	for _, other := range []string{"process:infos_one", "shared:infos_one", "nonesuch", "network:x", ""} {
@@ -236,7 +246,8 @@ func (panicking) Open(context.Context, plugin.OpenConfig) (plugin.Endpoint, erro
 
 // A builtin transport that breaks down is an error of its call.
 func TestBuiltinTransportsThatPanic(t *testing.T) {
-	Register(panicking{posing{info: plugin.Info{Name: "panicking", Memory: []plugin.MemoryKind{plugin.MemoryKindHost}}}})
+	host := []plugin.MemoryKind{plugin.MemoryKindHost}
+	registers(t, panicking{posing{info: plugin.Info{Name: "panicking", Memory: host}}})
 	l, err := Load(t.Context(), Spec{Carrier: Builtin, Target: "panicking"}, nil)
 	require.NoError(t, err)
 	_, err = l.Transport.Open(t.Context(), plugin.OpenConfig{})

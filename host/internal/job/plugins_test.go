@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -47,9 +48,13 @@ func TestPluginsThatDieAreStartedAgain(t *testing.T) {
 		require.NotContains(t, pids, loaded[0].PID())
 		pids = append(pids, loaded[0].PID())
 		require.NoError(t, unix.Kill(loaded[0].PID(), unix.SIGKILL))
-		reason := <-w.failed
-		require.Equal(t, plugin.PluginDied, reason.Code)
-		require.Equal(t, 0, reason.Rank)
+		select {
+		case reason := <-w.failed:
+			require.Equal(t, plugin.PluginDied, reason.Code)
+			require.Equal(t, 0, reason.Rank)
+		case <-time.After(20 * time.Second):
+			t.Fatal("nobody has noticed the end of process ", loaded[0].PID())
+		}
 		j.Forget(&w.Member)
 	}
 	loaded, err := j.Revive(t.Context())
