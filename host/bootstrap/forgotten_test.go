@@ -288,6 +288,31 @@ func TestHearsayOfAFailedCollective(t *testing.T) {
 	}
 }
 
+// A rank whose cancellation of an exchange the lost store had not processed cancels it at the successor, in whatever
+// order ranks report: it fails for all that take part.
+func TestCancellationsAreSaidAgain(t *testing.T) {
+	gaveUp := rankError(plugin.Timeout, 0, "rank 0 waited")
+	again := &message{Kind: msgOp, Group: 1, Op: opFirst, Tag: "c", Again: true}
+	cancel := &message{Kind: msgCancel, Group: 1, Tag: "c", Err: gaveUp, Again: true}
+	for _, order := range [][]int{{1, 2, 3}, {3, 2, 1}} {
+		u := newUnderstudy(t, 4)
+		ranks := map[int]*frameConn{}
+		for _, rank := range order {
+			said := []*message{{Kind: msgRegroup, Group: 1, Key: "g", Ranks: []int{1, 2, 3}}}
+			switch rank {
+			case 1:
+				said = append(said, again, cancel)
+			case 2:
+				said = append(said, again)
+			}
+			ranks[rank] = u.arrive(rank, append(said, &message{Kind: msgResumed})...)
+		}
+		for _, rank := range []int{1, 2} {
+			wants(t, rank, errorOf(u.expect(ranks[rank], msgResult)), plugin.Timeout, "rank 0 waited, still without rank 2")
+		}
+	}
+}
+
 // A rank that has given up a collective and called it again gets its outcome once: as the first did, if it calls
 // before the others know the outcome, or together with their next call.
 func TestCallingAgainWhatWasGivenUp(t *testing.T) {

@@ -341,6 +341,9 @@ func TestGroupThatHadFailedFailsAtTheSuccessor(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
+				if came == "waits" {
+					u.hears(two, 2, 1, Alive, lost)
+				}
 				if err := errorOf(u.expect(two, msgResult)); plugin.CodeOf(err) != plugin.PluginDied {
 					t.Errorf("rank 2 heard %v", err)
 				}
@@ -370,16 +373,7 @@ func TestRankThatDoesNotFindTheSuccessor(t *testing.T) {
 		}
 	}
 	// Too late now.
-	conn := connectTo(takesIn{u.root.store}, &u.calls)
-	f, err := greet(conn, secret{1}, storeID{}, time.Now().Add(handshakeTimeout))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if err := f.write((&message{Kind: msgResume, Member: u.s.members[2], World: 5,
-		Standings: u.s.standings()}).frame()); err != nil {
-		t.Fatal(err)
-	}
+	f := u.comes(takesIn{u.root.store}, u.hello(2))
 	if m := u.expect(f, msgRefuse); m.Retry || m.Err.Code != plugin.PeerDied || m.Err.Rank != 2 {
 		t.Errorf("a rank that was given up received %+v", m)
 	}

@@ -208,7 +208,6 @@ func (st *store) rejoinGroup(m *member, msg *message) error {
 	g.history.heard[m.who.Rank] = msg.Seq
 	g.seq = max(g.seq, msg.Seq)
 	for _, r := range msg.Recent {
-		g.seq = max(g.seq, r.seq)
 		if r.err != nil {
 			g.history.failed = append(g.history.failed, failedAt{m.who.Rank, r})
 		} else {

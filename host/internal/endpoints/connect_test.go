@@ -85,6 +85,39 @@ func TestWhatFailsOnOneRankIsEveryRanks(t *testing.T) {
 	})
 }
 
+// Ranks that share their regions leave out what one of them cannot use: all close it, and an error of that is every
+// rank's.
+func TestEndpointsThatAreLeftOutLate(t *testing.T) {
+	for _, sticks := range []bool{false, true} {
+		errs := eachRank(t, 3, plugin.MemoryKindHost, func(ctx context.Context, s *Set) error {
+			s.Optional = true
+			out, in := &endpoint{regions: []plugin.Region{hostRegion(t, 0, plugin.RegionRolePrivate)}}, &endpoint{}
+			var absent map[string]error
+			if s.Rank == 1 {
+				absent = map[string]error{"out": plugin.Errorf(plugin.Unsupported, "it has no use")}
+				if sticks {
+					out.failure = plugin.Errorf(plugin.System, "it sticks")
+				}
+			}
+			if err := openAll(ctx, s, of("out", plugin.MemoryKindHost, given(out, nil)),
+				of("in", plugin.MemoryKindHost, given(in, nil))); err != nil {
+				return err
+			}
+			err := s.Connect(ctx, 7, nil, s.Plans.LeaveOut(absent, s.Optional),
+				func(failed error) error { return s.Group.Agree(ctx, "connect", failed) })
+			if got := names(s); !out.closed || in.closed || len(got) != 1 || got[0] != "in" {
+				t.Errorf("rank %d: left out: %v, kept: %v, used: %v", s.Rank, out.closed, in.closed, got)
+			}
+			return err
+		})
+		if sticks {
+			alike(t, errs, "rank 1: closing transport out: it sticks")
+		} else {
+			require.NoError(t, errors.Join(errs...))
+		}
+	}
+}
+
 // Host memory of an endpoint is one memory for the ranks.
 func TestRegionsOfHostMemoryAreShared(t *testing.T) {
 	require.NoError(t, errors.Join(eachRank(t, 2, plugin.MemoryKindHost, func(ctx context.Context, s *Set) error {

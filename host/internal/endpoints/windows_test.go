@@ -51,6 +51,28 @@ func TestWindowsThatRanksDoNotAgreeOn(t *testing.T) {
 	}), "1024 windows are open already, on one rank or another")
 }
 
+// What a rank sends of its window has one length; another is its sender's fault, on all ranks that receive it.
+func TestMalformedSizesOfWindowsNameTheirRank(t *testing.T) {
+	for _, length := range []int{0, 7, 8, 8 + MaxWindows/8 - 1, 8 + MaxWindows/8 + 1} {
+		errs := eachRank(t, 3, plugin.MemoryKindHost, func(ctx context.Context, s *Set) error {
+			if s.Rank == 1 {
+				_, err := s.Group.AllGather(ctx, "make a window", make([]byte, length))
+				return err
+			}
+			_, err := s.agreeOnWindow(ctx, "make a window", 0)
+			return err
+		})
+		require.NoError(t, errs[1])
+		for _, rank := range []int{0, 2} {
+			require.ErrorIs(t, errs[rank], plugin.Protocol, "%d bytes", length)
+			require.EqualError(t, errs[rank], "rank 1 sent a malformed size of its window")
+			var malformed *plugin.Error
+			require.ErrorAs(t, errs[rank], &malformed)
+			require.Equal(t, 1, malformed.Rank)
+		}
+	}
+}
+
 // Memory in which a window lies is known by where its range begins.
 func TestLentWindowsAreFoundByTheirRange(t *testing.T) {
 	s := aSet(0, 1, plugin.MemoryKindCuda)

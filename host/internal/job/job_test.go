@@ -22,10 +22,14 @@ import (
 	"github.com/shunt-ccl/shunt/host/option"
 	"github.com/shunt-ccl/shunt/host/selector"
 	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/plugin/process"
 	"github.com/shunt-ccl/shunt/transports/shm"
 )
 
 func TestMain(m *testing.M) {
+	if os.Getenv("SHUNT_TEST_JOB_PLUGIN") != "" {
+		process.Serve(shm.Transport{})
+	}
 	carrier.Register(shm.Transport{})
 	goleak.VerifyTestMain(m)
 }
@@ -37,20 +41,28 @@ func load(variables ...string) *option.Options {
 
 // joined returns the jobs of as many ranks, which are goroutines.
 func joined(t *testing.T, world int) []*Job {
+	jobs, errs := join(t, world, func(*Config) {})
+	require.NoError(t, errors.Join(errs...))
+	return jobs
+}
+
+// join lets as many ranks join, with changed options.
+func join(t *testing.T, world int, change func(*Config)) ([]*Job, []error) {
 	id, root, err := bootstrap.NewID("")
 	require.NoError(t, err)
 	defer root.Close()
 	jobs, errs := make([]*Job, world), make([]error, world)
 	var ranks sync.WaitGroup
 	for rank := range world {
-		jobs[rank], err = New(Config{Rank: rank, World: world, ID: id.String(), Timeout: 20 * time.Second,
-			Transports: []string{"shm"}, Logger: slog.New(slog.DiscardHandler)})
+		config := Config{Rank: rank, World: world, ID: id.String(), Timeout: 20 * time.Second, Transports: []string{"shm"},
+			Logger: slog.New(slog.DiscardHandler)}
+		change(&config)
+		jobs[rank], err = New(config)
 		require.NoError(t, err)
 		ranks.Go(func() { errs[rank] = jobs[rank].Join(t.Context()) })
 	}
 	ranks.Wait()
-	require.NoError(t, errors.Join(errs...))
-	return jobs
+	return jobs, errs
 }
 
 // watched is a communicator of the given ranks, and the failures that it gets.
