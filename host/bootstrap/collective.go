@@ -25,6 +25,7 @@ type storeGroup struct {
 	parted  map[int]bool           // ranks that have closed it
 	pending map[string]*collective // by tag
 	failed  *plugin.Error          // every collective but survivors returns this
+	aborted bool                   // a rank made it fail, see Group.Fail
 	seq     uint64                 // results so far
 	history *history               // what the ranks have received from a lost store; nil: there was none
 }
@@ -462,6 +463,7 @@ func (st *store) giveUp(m *member, msg *message) error {
 		}
 	}
 	tellAll((&message{Kind: msgEvent, Rank: m.who.Rank, State: m.state, Key: g.key, Err: msg.Err}).frame(), others)
+	g.aborted = true
 	g.fail(msg.Err)
 	return nil
 }

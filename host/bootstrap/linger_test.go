@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/shunt-ccl/shunt/plugin"
 )
 
 // lingering joins two ranks of short heartbeats, as those of other processes than the store's, which lingers for so
@@ -46,4 +48,32 @@ func TestTheStoreLingersForRanksThatAreThere(t *testing.T) {
 	}
 	require.NoError(t, s.Close())
 	require.NoError(t, <-closed)
+}
+
+// It does not wait for goodbyes of ranks whose group was aborted: they may have nothing to do but to look at that
+// later.
+func TestTheStoreLingersBrieflyAfterAnAbort(t *testing.T) {
+	dialing(t)
+	old := lingerTime
+	t.Cleanup(func() { lingerTime = old })
+	lingerTime = time.Minute
+	s := joinAll(t, 3, func(c *Config) { c.Heartbeat, c.Silence = 50*time.Millisecond, time.Minute })
+	groups := make([]*Group, len(s))
+	for i := range s {
+		var err error
+		groups[i], err = s[i].Group("world", []int{0, 1, 2})
+		require.NoError(t, err)
+	}
+	noErrors(t, each(3, func(i int) error { return groups[i].Barrier(t.Context(), "before") }))
+	groups[0].Fail(rankError(plugin.Aborted, 0, "rank 0 aborted: enough"))
+	root := lookup(s[1].secret.id()).root
+	require.NoError(t, groups[0].Close())
+	require.NoError(t, s[0].Close())
+	began := time.Now()
+	require.NoError(t, root.Close())
+	require.Less(t, time.Since(began), 20*time.Second)
+	for _, other := range s[1:] {
+		f := <-other.Failures()
+		require.ErrorContains(t, f.Err, "rank 0 aborted: enough")
+	}
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // How long the process that runs the store waits for the ranks of other
-// processes: to say goodbye, and to learn why joining failed.
+// processes: to say goodbye, and to learn why joining, or a group, failed.
 var (
 	lingerTime     = 5 * time.Second
 	lingerTimeFail = time.Second // tests shorten it
@@ -77,7 +77,7 @@ func (r *Root) Close() error {
 	r.mu.Unlock()
 	limit := lingerTime
 	r.store.mu.Lock()
-	if r.store.phase == failed {
+	if r.store.phase == failed || r.store.hasAborted() {
 		limit = lingerTimeFail
 	}
 	r.store.mu.Unlock()
@@ -85,4 +85,17 @@ func (r *Root) Close() error {
 	r.store.stop()
 	r.store.done.Wait()
 	return nil
+}
+
+// hasAborted reports whether ranks have a group that one of them aborted: they have been told, and nobody knows when
+// they are done with it. The caller holds mu.
+func (st *store) hasAborted() bool {
+	for _, sameKey := range st.groups {
+		for _, g := range sameKey {
+			if g.aborted && len(g.ids) > 0 {
+				return true
+			}
+		}
+	}
+	return false
 }

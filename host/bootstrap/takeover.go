@@ -221,6 +221,7 @@ func (st *store) rejoinGroup(m *member, msg *message) error {
 				other.send(fr)
 			}
 		}
+		g.aborted = true
 		g.fail(msg.Err)
 	}
 	return nil
