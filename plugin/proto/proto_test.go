@@ -243,12 +243,16 @@ func TestMessagesHaveTheFieldsOfTheHeader(t *testing.T) {
 	}
 }
 
+// comment finds comments of C and of protobuf.
+var comment = regexp.MustCompile(`(?s)/\*.*?\*/|//[^\n]*`)
+
 // fields lists the names in a structure, without those that only C needs.
 func fields(t *testing.T, text, structure, field string) (names []string) {
 	t.Helper()
 	body := regexp.MustCompile(structure).FindStringSubmatch(text)
 	require.NotNil(t, body, structure)
-	for _, f := range regexp.MustCompile(field).FindAllStringSubmatch(body[1], -1) {
+	declared := comment.ReplaceAllString(body[1], "")
+	for _, f := range regexp.MustCompile(field).FindAllStringSubmatch(declared, -1) {
 		switch f[1] {
 		case "struct_size", "reserved", "data_bytes":
 		case "bytes":
