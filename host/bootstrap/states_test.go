@@ -26,7 +26,7 @@ func TestRanksMeetWhateverOthersHaveBecome(t *testing.T) {
 				if slices.Index(became, Alive) < 0 && slices.Index(became, GaveUp) < 0 {
 					continue // nobody is left
 				}
-				t.Run(fmt.Sprint(became[1:]), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%v %v %v", one, two, three), func(t *testing.T) {
 					t.Parallel()
 					meetAgain(t, n, became)
 				})
