@@ -74,7 +74,7 @@ func (u *understudy) comes(to door, hello *message) *frameConn {
 	return f
 }
 
-// hello is what a rank says first, which knows what the one with the store knows.
+// hello returns the first message of a rank that knows as much as the rank with the store.
 func (u *understudy) hello(rank int) *message {
 	return &message{Kind: msgResume, Member: u.s.members[rank], World: len(u.s.members), Standings: u.s.standings()}
 }

@@ -18,7 +18,7 @@ inline std::optional<at::StepCallbacks> recorders() {
 // Starts the event of a call on these tensors. collective is a literal.
 void begin(at::RecordFunction& event, const char* collective, const std::vector<at::Tensor>& tensors);
 
-// Starts the event of a call that another thread may end, by what is returned.
+// Starts the event of a call. The returned function ends it, on any thread.
 std::function<void()> beginAsync(at::StepCallbacks recorders, const char* collective,
                                  const std::vector<at::Tensor>& tensors);
 
