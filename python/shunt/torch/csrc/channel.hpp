@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "communicator.hpp"
+#include "events.hpp"
 #include "lane.hpp"
 
 namespace shunt_torch {
@@ -45,6 +46,9 @@ class Channel {
   // GPUs: the stream of calls that run beside the program's own.
   c10::Stream ownStream(const c10::impl::VirtualGuardImpl& device);
 
+  // GPUs: an event for a call in that stream.
+  Events::Handle event() { return events_->take(rendezvous_.device.type()); }
+
   // Fails what runs, what is queued and later calls, on every rank: this one has aborted the group of that name.
   void abort(const std::string& group);
 
@@ -62,6 +66,7 @@ class Channel {
   mutable std::mutex closing_;  // held while made_ goes, and by those that use it without the turn
   std::once_flag streamChosen_;
   std::optional<c10::Stream> stream_;
+  const std::shared_ptr<Events> events_ = std::make_shared<Events>();
   const std::shared_ptr<Lane> lane_ = std::make_shared<Lane>();
 };
 

@@ -40,9 +40,11 @@ WorkPtr ShuntBackend::submitOnDevice(const Call& call, Channel& channel, const T
   }
   // Beside what the program computes meanwhile: the channel's own stream, behind what the tensors come from.
   c10::Stream own = channel.ownStream(guard);
-  c10::Event ready(device.type());
-  ready.record(current);
-  ready.block(own);
+  {
+    auto ready = channel.event();
+    ready->record(current);
+    ready->block(own);
+  }
   Tensors touched = outputs;
   touched.insert(touched.end(), inputs.begin(), inputs.end());
   try {
@@ -53,7 +55,7 @@ WorkPtr ShuntBackend::submitOnDevice(const Call& call, Channel& channel, const T
     throw;
   }
   return noted(c10::make_intrusive<DeviceWork>(rank_, call.type, sequence, outputs, std::move(touched), own,
-                                               call.type == OpType::BARRIER));
+                                               channel.event(), call.type == OpType::BARRIER));
 }
 
 }  // namespace shunt_torch

@@ -136,19 +136,28 @@ c10::intrusive_ptr<c10::ivalue::Future> HostWork::getFutureResult() {
 }
 
 DeviceWork::DeviceWork(int rank, OpType type, uint64_t sequence, Tensors outputs, Tensors touched, c10::Stream stream,
-                       bool hostWaits)
+                       Events::Handle ended, bool hostWaits)
     : Work(rank, type),
       sequence_(sequence),
       hostWaits_(hostWaits),
       outputs_(std::move(outputs)),
       touched_(std::move(touched)),
       stream_(stream),
-      ended_(stream.device_type()),
-      future_(tensorsFuture({stream.device()})) {
-  ended_.record(stream_);
-  // The future notes the stream that is current now: who waits for it gets behind the call.
-  c10::MultiStreamGuard guard(stream_);
-  future_->markCompleted(c10::IValue(outputs_));
+      ended_(std::move(ended)) {
+  ended_->record(stream_);
+}
+
+// The future notes the stream that is current now: who waits for it gets behind the call, and behind those that
+// followed before the future was asked for.
+c10::intrusive_ptr<c10::ivalue::Future> DeviceWork::getFuture() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!future_) {
+    auto future = tensorsFuture({stream_.device()});
+    c10::MultiStreamGuard guard(stream_);
+    future->markCompleted(c10::IValue(outputs_));
+    future_ = std::move(future);
+  }
+  return future_;
 }
 
 void markUsed(const at::Tensor& tensor, const c10::Stream& stream) {
@@ -169,12 +178,12 @@ DeviceWork::~DeviceWork() {
   }
 }
 
-bool DeviceWork::isCompleted() { return ended_.query(); }
+bool DeviceWork::isCompleted() { return ended_->query(); }
 
 void DeviceWork::synchronize() {
   c10::impl::VirtualGuardImpl device(stream_.device_type());
   c10::Stream waiting = device.getStream(stream_.device());
-  ended_.block(waiting);
+  ended_->block(waiting);
   for (auto& tensor : outputs_)
     if (tensor.is_sparse()) markUsed(tensor, waiting); // the call made its memory, in the call's stream
   touched_.clear();
@@ -182,7 +191,7 @@ void DeviceWork::synchronize() {
 
 bool DeviceWork::wait(std::chrono::milliseconds) {
   synchronize();
-  if (hostWaits_) ended_.synchronize();
+  if (hostWaits_) ended_->synchronize();
   return true;
 }
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <ATen/ATen.h>
-#include <c10/core/Event.h>
 
 #include <chrono>
 #include <functional>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "errors.hpp"
+#include "events.hpp"
 
 namespace shunt_torch {
 
@@ -68,9 +68,10 @@ void markUsed(const at::Tensor& tensor, const c10::Stream& stream);
 // queried but by is_completed, so calls may be captured in a graph.
 class DeviceWork : public Work {
  public:
-  // stream: where the call was put, already; hostWaits: wait blocks the host as well, as a barrier's does.
+  // stream: where the call was put, already; ended: recorded here; hostWaits: wait blocks the host as well, as a
+  // barrier's does.
   DeviceWork(int rank, OpType type, uint64_t sequence, Tensors outputs, Tensors touched, c10::Stream stream,
-             bool hostWaits);
+             Events::Handle ended, bool hostWaits);
   ~DeviceWork() override;
 
   bool isCompleted() override;
@@ -78,7 +79,7 @@ class DeviceWork : public Work {
   void synchronize() override;
   bool wait(std::chrono::milliseconds timeout) override;
   std::vector<at::Tensor> result() override { return outputs_; }
-  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   uint64_t getSequencenumber() const override { return sequence_; }
 
  private:
@@ -87,8 +88,8 @@ class DeviceWork : public Work {
   Tensors outputs_;
   Tensors touched_;
   c10::Stream stream_;
-  c10::Event ended_;
-  c10::intrusive_ptr<c10::ivalue::Future> future_;
+  const Events::Handle ended_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_;  // guarded by mutex_, made when asked for
 };
 
 // Several calls as one.
