@@ -302,6 +302,29 @@ def killed_then_destroyed(w):
     assert time.monotonic() - began < SOON
 
 
+@case(breaks=True, worlds=(4,))
+def destroyed_while_others_stay(w):
+    """Rank 0 runs the store of the group's communicator and of three links, and each waits 5 s for its others to leave:
+    at the same time."""
+    w.needs(w.judged and w.device.type == "cpu", "gloo does not wait; GPUs: no links")
+    group = w.new_group()
+    t = torch.ones(1000)
+    dist.all_reduce(t, group=group)
+    for peer in range(1, w.size):
+        if w.rank == 0:
+            dist.send(t, peer, group=group)
+        elif w.rank == peer:
+            dist.recv(t, 0, group=group)
+    store, key = dist.distributed_c10d._get_default_store(), f"destroyed, {w.seed}"
+    if w.rank != 0:
+        return store.wait([key], datetime.timedelta(seconds=60))
+    began = time.monotonic()
+    dist.destroy_process_group(group)
+    took = time.monotonic() - began
+    store.set(key, "")
+    assert 4 < took < 9, took
+
+
 @case(breaks=True, worlds=(2, 3))
 def aborted_while_others_wait(w):
     """One rank aborts: the others, which wait in a collective, get the error."""

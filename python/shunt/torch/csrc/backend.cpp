@@ -207,8 +207,10 @@ void ShuntBackend::closeChannels(const std::string& text, Milliseconds limit) {
     links = links_.get();
   }
   // What no peer has replied to by now is a message that this rank does not wait for.
-  if (links != nullptr) links->close(text, std::min(limit, kMessageLimit));
-  for (auto& channel : channels) channel->close(text, limit);
+  std::vector<std::unique_ptr<Communicator>> ended;
+  if (links != nullptr) ended = links->end(text, std::min(limit, kMessageLimit));
+  for (auto& channel : channels) ended.push_back(channel->end(text, limit));
+  closeTogether(std::move(ended));
 }
 
 }  // namespace shunt_torch

@@ -32,7 +32,7 @@ void Channel::abort(const std::string& group) {
   ifMade([&](Communicator& communicator) { communicator.abort(reason); });
 }
 
-void Channel::close(const std::string& text, Milliseconds limit) {
+std::unique_ptr<Communicator> Channel::end(const std::string& text, Milliseconds limit) {
   if (!lane_->stop(text, limit)) {
     cancel_ = 1;
     ifMade([&](Communicator& communicator) { communicator.abort(text); });
@@ -40,10 +40,9 @@ void Channel::close(const std::string& text, Milliseconds limit) {
   lane_->join();
   // A call on another thread that was aborted above still uses the communicator until it gives the turn back.
   (void)lane_->stop(text, std::chrono::seconds(5));
-  std::unique_ptr<Communicator> closed;  // without the lock, as it may wait; abort reaches it through cancel_
   std::lock_guard<std::mutex> lock(closing_);
-  made_ = nullptr;
-  closed = std::move(communicator_);
+  made_ = nullptr;  // abort reaches it through cancel_ from now on
+  return std::move(communicator_);
 }
 
 }  // namespace shunt_torch

@@ -15,7 +15,7 @@ namespace shunt_torch {
 class Channel {
  public:
   explicit Channel(Rendezvous rendezvous) : rendezvous_(std::move(rendezvous)) {}
-  ~Channel() { close("the group was destroyed", Milliseconds(0)); }
+  ~Channel() { end("the group was destroyed", Milliseconds(0)); }
 
   // Runs job(communicator) after everything queued, on this thread.
   template <class Job>
@@ -52,8 +52,9 @@ class Channel {
   // Fails what runs, what is queued and later calls, on every rank: this one has aborted the group of that name.
   void abort(const std::string& group);
 
-  // Refuses further calls with text, waits at most limit for those made, aborts what is left and closes.
-  void close(const std::string& text, Milliseconds limit);
+  // Refuses further calls with text, waits at most limit for those made and aborts what is left. Returns the
+  // communicator, if there is one, for the caller to close while the channel lives.
+  std::unique_ptr<Communicator> end(const std::string& text, Milliseconds limit);
 
  private:
   Communicator& join(const Where& where, Milliseconds timeout);

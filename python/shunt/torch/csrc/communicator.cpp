@@ -130,6 +130,18 @@ Communicator::~Communicator() {
   if (comm_ != nullptr) (void)api().close_(comm_);
 }
 
+void closeTogether(std::vector<std::unique_ptr<Communicator>> communicators) {
+  std::vector<std::future<void>> closing;
+  for (auto& communicator : communicators) {
+    if (communicator == nullptr) continue;
+    auto close = [own = std::move(communicator)]() mutable { own.reset(); };
+    try {
+      closing.push_back(std::async(std::launch::async, std::move(close)));
+    } catch (const std::system_error&) {  // no further thread: what close has of it goes here
+    }
+  }
+}
+
 void Communicator::run(const shunt_operation& operation, const Where& where, Milliseconds deadline) {
   shunt_status status = api().run_(comm_, &operation);
   if (C10_UNLIKELY(status != SHUNT_OK)) settle(status, where, deadline);

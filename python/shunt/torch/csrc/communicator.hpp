@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
@@ -66,6 +67,9 @@ class Communicator {
   shunt_comm comm_ = nullptr;
   Milliseconds own_;  // the deadline that the library itself keeps
 };
+
+// Closes them at once: each may wait for seconds until the ranks that have joined it close it too.
+void closeTogether(std::vector<std::unique_ptr<Communicator>> communicators);
 
 // A connection to the store for groups alone: their calls must not wait for the program's, which share one. All groups
 // of a process share it, as no call of theirs waits long, and the store's process may take seconds to accept many.

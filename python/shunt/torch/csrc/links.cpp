@@ -28,7 +28,7 @@ Links::Links(c10::intrusive_ptr<c10d::Store> store, int rank, int size, const st
              std::function<void(const Where&)> watch)
     : store_(std::move(store)), rank_(rank), size_(size), group_(group), watch_(std::move(watch)) {}
 
-Links::~Links() { close("the group was destroyed", Milliseconds(0)); }
+Links::~Links() { closeTogether(end("the group was destroyed", Milliseconds(0))); }
 
 std::string Links::key(int from, int to) const { return c10::str("shunt/cpu/", from, "to", to); }
 
@@ -217,7 +217,7 @@ void Links::endSelf(const std::string& text) {
                               c10::str("shunt: ", text, " before this rank's other end of the message came"))));
 }
 
-void Links::close(const std::string& text, Milliseconds limit) {
+std::vector<std::unique_ptr<Communicator>> Links::end(const std::string& text, Milliseconds limit) {
   auto until = std::chrono::steady_clock::now() + limit;
   (void)any_->stop(text, limit);
   endSelf(text);
@@ -226,13 +226,13 @@ void Links::close(const std::string& text, Milliseconds limit) {
     std::lock_guard<std::mutex> lock(mutex_);
     links = links_;
   }
+  std::vector<std::unique_ptr<Communicator>> ended;
   for (auto& [_, link] : links) {
     auto left = std::chrono::duration_cast<Milliseconds>(until - std::chrono::steady_clock::now());
-    link->channel.close(text, std::max(left, Milliseconds(0)));
+    ended.push_back(link->channel.end(text, std::max(left, Milliseconds(0))));
   }
   any_->join();
-  std::lock_guard<std::mutex> lock(mutex_);
-  links_.clear();
+  return ended;
 }
 
 }  // namespace shunt_torch

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <vector>
 
 #include "channel.hpp"
 
@@ -30,7 +31,9 @@ class Links {
   void abort();
   // Ends messages to oneself whose other end has not come. Runs callbacks: call it without locks.
   void endSelf(const std::string& text);
-  void close(const std::string& text, Milliseconds limit);
+
+  // Refuses further messages, as Channel::end, and returns what is to be closed before this object goes.
+  std::vector<std::unique_ptr<Communicator>> end(const std::string& text, Milliseconds limit);
 
  private:
   // One direction. The sender raises a counter in the receiver's memory before each message, so that a receive from
