@@ -12,13 +12,15 @@ PYTHON ?= python3
 
 GOLANGCI_VERSION := v2.15.0
 
-# Everything is compiled as libshunt.so is, so that nothing is compiled twice.
-export GOFLAGS := $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -trimpath
+# Everything is compiled as libshunt.so is, position-independent too, so that nothing is compiled twice. But the race
+# detector wants programs that are not.
+export GOFLAGS := $(filter-out -trimpath -buildmode=%,$(shell $(GO) env GOFLAGS)) -trimpath \
+  -buildmode=$(if $(filter -race,$(TEST_FLAGS)),default,pie)
 
 # With -trimpath, Go's cache hands out what cgo wrote for another checkout, with the
 # paths of that one's sources, which vet and linters then open. A flag that names this checkout
 # is a part of the cache's key.
-own_cgo = CGO_CFLAGS="-g -O2 -ffile-prefix-map=$(CURDIR)=."
+export CGO_CFLAGS = -g -O2 -ffile-prefix-map=$(CURDIR)=.
 
 # How long each fuzzer of `make fuzz` runs.
 FUZZTIME ?= 30s
@@ -27,6 +29,7 @@ FUZZTIME ?= 30s
 PKG ?= ./tests/conformance $$($(GO) list ./... | grep -v '/internal/emulate$$')
 behind := $(if $(filter file,$(origin PKG)),./transports/cudaipc/internal/emulate)
 emulate = $(GO) test -vet=off -timeout 60m $(TEST_FLAGS) ./transports/cudaipc/internal/emulate
+detect = -race -buildmode=default
 # What else `go test` gets, as in `make test TEST_FLAGS=-v`.
 TEST_FLAGS ?=
 
@@ -106,8 +109,8 @@ emulate: ## the kernels on the emulator
 
 .PHONY: race
 race: ## the Go tests under the race detector
-	$(call compile,-race $(PKG))
-	$(sum) $(GO) test -p 1 -race -vet=off -timeout 25m $(TEST_FLAGS) $(PKG)
+	$(call compile,$(detect) $(PKG))
+	$(sum) $(GO) test -p 1 $(detect) -vet=off -timeout 25m $(TEST_FLAGS) $(PKG)
 
 # What runs on GPUs, on the driver in memory; the emulator of kernels is C++. `make race`
 # has the faults and the rules too, which take as long again.
@@ -117,13 +120,13 @@ RACE_CUDA = ./cuda/... ./host/... $$($(GO) list ./transports/cudaipc/... | grep 
 race-cuda: race-cuda-compile ## the GPUs' host side under the race detector, without a GPU
 	@status=0; set -x; \
 	export $(sum); \
-	$(GO) test -race -vet=off -timeout 15m -run Cudaipc ./tests/conformance & suite=$$!; \
-	$(GO) test -p 2 -race -vet=off -timeout 15m $(RACE_CUDA) || status=1; \
+	$(GO) test $(detect) -vet=off -timeout 15m -run Cudaipc ./tests/conformance & suite=$$!; \
+	$(GO) test -p 2 $(detect) -vet=off -timeout 15m $(RACE_CUDA) || status=1; \
 	wait $$suite || status=1; exit $$status
 
 .PHONY: race-cuda-compile
 race-cuda-compile:
-	$(call compile,-race $(RACE_CUDA) ./tests/conformance)
+	$(call compile,$(detect) $(RACE_CUDA) ./tests/conformance)
 
 .PHONY: check
 check: fmt-check width-check mod-check lint lint-python arm64-check generate-check images-check warnings-check
@@ -152,11 +155,11 @@ mod-check: ## fail when go.mod and go.sum are not what go mod tidy writes
 
 .PHONY: vet
 vet: ## go vet
-	$(own_cgo) $(GO) vet -unsafeptr=false ./...
+	$(GO) vet -unsafeptr=false ./...
 
 .PHONY: lint
 lint: $(BIN)/golangci-lint ## golangci-lint, staticcheck included
-	$(own_cgo) $(BIN)/golangci-lint run --allow-parallel-runners ./...
+	$(BIN)/golangci-lint run --allow-parallel-runners ./...
 
 # Not a part of lint, which .ci/run begins with beside what makes the environment.
 .PHONY: lint-python
@@ -172,7 +175,7 @@ warnings-check: $(VENV)/.ready ## fail when cc, or clang where it is, warns of t
 	for CC in $${CC:-cc} clang; do \
 	  command -v $$CC >/dev/null || { echo "skipped: $$CC is not installed"; continue; }; export CC; \
 	  sh capi/nccl/build.sh "$$build/libnccl.so.2" && \
-	  CGO_CFLAGS="-g -O2 -Werror" $(GO) build -o "$$build/" ./capi || exit 1; \
+	  CGO_CFLAGS="$$CGO_CFLAGS -Werror" $(GO) list -deps -export -f '' ./capi || exit 1; \
 	done
 
 # What make wheel ARCH=aarch64 compiles, and the tests.

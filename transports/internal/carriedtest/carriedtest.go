@@ -26,14 +26,14 @@ import (
 
 // Carrier is a way to load a transport's binary.
 type Carrier struct {
-	mode string // of go build
-	load func(t *testing.T, path string) plugin.Transport
-	path string
+	flags []string // of go build
+	load  func(t *testing.T, path string) plugin.Transport
+	path  string
 }
 
 // Process returns the carrier of transports that are programs.
 func Process() *Carrier {
-	return &Carrier{mode: "exe", load: func(t *testing.T, path string) plugin.Transport {
+	return &Carrier{load: func(t *testing.T, path string) plugin.Transport {
 		c, err := process.Start(context.Background(), process.Config{Path: path, Logger: slog.New(slog.DiscardHandler)})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, c.Close()) })
@@ -43,7 +43,7 @@ func Process() *Carrier {
 
 // Shared returns the carrier of transports that are shared objects.
 func Shared() *Carrier {
-	return &Carrier{mode: "c-shared", load: func(t *testing.T, path string) plugin.Transport {
+	return &Carrier{flags: []string{"-buildmode=c-shared"}, load: func(t *testing.T, path string) plugin.Transport {
 		transport, err := shared.Open(path, slog.New(slog.DiscardHandler))
 		require.NoError(t, err)
 		return transport
@@ -59,7 +59,8 @@ func (c *Carrier) Main(m *testing.M) {
 	}
 	c.path = filepath.Join(dir, "shunt-transport")
 	code := 1
-	if out, err := exec.Command("go", "build", "-buildmode="+c.mode, "-o", c.path, ".").CombinedOutput(); err != nil {
+	arguments := append(append([]string{"build"}, c.flags...), "-o", c.path, ".")
+	if out, err := exec.Command("go", arguments...).CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "the transport cannot be built: %v\n%s", err, out)
 	} else {
 		code = m.Run()
