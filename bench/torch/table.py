@@ -1,6 +1,6 @@
 """torch.distributed over Shunt beside torch's own backend: all_reduce of 8 B to 64 MiB on GPUs, eager and in CUDA
-graphs, and the host's time for a call, beside that of a backend which does nothing: torch's own part of a call. Rank 0
-prints a table in Markdown; every result is checked.
+graphs, and the host's time for a call, beside that of a backend which does nothing: torch's own part of a call; "async"
+is the host's time for an asynchronous call and its wait. Rank 0 prints a table in Markdown; every result is checked.
 
     torchrun --nproc-per-node 2 bench/torch/table.py [--largest BYTES] [--seconds S]
     shunt run -n 2 python bench/torch/table.py --device cpu
@@ -81,7 +81,7 @@ def main() -> None:
     nothing = dist.new_group(backend="fake")
     sync = torch.cuda.synchronize if cuda else (lambda: None)
     world = dist.get_world_size()
-    measured = ["host", "eager"] if cuda else ["eager"]
+    measured = ["host", "async", "eager"] if cuda else ["eager"]
     if cuda and not a.no_graph:
         measured.append("graph")
     if rank == 0:
@@ -92,6 +92,7 @@ def main() -> None:
     while size <= a.largest:
         t = torch.zeros(size // 4, device=a.device)
         runs = {name: (lambda g=g: dist.all_reduce(t, group=g)) for name, g in groups.items()}
+        started = {name: (lambda g=g: dist.all_reduce(t, group=g, async_op=True).wait()) for name, g in groups.items()}
         for name, run in runs.items():
             t.fill_(rank + 1)
             run()
@@ -101,6 +102,7 @@ def main() -> None:
             t.zero_()
             for _ in range(5):
                 run()
+                started[name]()
         graphs = {name: captured(run) for name, run in runs.items()} if "graph" in measured else {}
         figures: dict = {}
         for _ in range(a.blocks):
@@ -110,6 +112,7 @@ def main() -> None:
                 figures.setdefault(("eager", name), []).append(eager(run, sync))
                 if cuda:
                     figures.setdefault(("host", name), []).append(host(run, sync))
+                    figures.setdefault(("async", name), []).append(host(started[name], sync))
                 if name in graphs:
                     figures.setdefault(("graph", name), []).append(replayed(graphs[name], sync))
         columns = [("host", "nothing"), *((m, g) for m in measured for g in groups)]
