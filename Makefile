@@ -196,6 +196,7 @@ arm64-test: ## try the arm64 build in QEMU's virtual machine: the command, bench
 .PHONY: generate
 generate: proto notices ## write every generated file
 	$(GO) run ./internal/gentables
+	$(GO) run ./internal/genimages
 	$(GO) run ./internal/gendocs
 	$(GO) run ./internal/gennccl
 	$(GO) run ./internal/gencosts
@@ -210,7 +211,8 @@ proto: deps-proto ## write the Go code of plugin/proto
 	sh scripts/proto.sh
 
 GENERATED := plugin/tables_gen.go plugin/shunt_tables.h python/shunt/_tables.py plugin/proto docs/options.md \
-  docs/transport-author.md docs/benchmarks.md THIRD_PARTY_NOTICES capi/nccl host/selector/builtin.json
+  docs/transport-author.md docs/benchmarks.md THIRD_PARTY_NOTICES capi/nccl host/selector/builtin.json \
+  transports/cudaipc/images_gen.go
 
 .PHONY: generate-check
 generate-check: generate ## fail when a generated file, or the table of bench/plot.py, is not what its source gives

@@ -5,7 +5,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -35,6 +37,26 @@ func TestVersion(t *testing.T) {
 	require.Contains(t, stdout, "shunt 7.8.9\ncommit abc")
 	stdout, _, _ = shunt(t, "--version")
 	require.Contains(t, stdout, "7.8.9")
+}
+
+// What packages do before main, every program pays that has the command or libshunt.so in it, one without a GPU too.
+func TestNothingLargeIsMadeAtTheStart(t *testing.T) {
+	const most = 4 << 20 // bytes, of all packages; 2.4 MB are of those that only tests have
+	self, err := os.Executable()
+	require.NoError(t, err)
+	c := exec.Command(self, "-test.run=^$")
+	c.Env = append(os.Environ(), "GODEBUG=inittrace=1")
+	out, err := c.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	lines := regexp.MustCompile(`(?m)^init (\S+) @.* (\d+) bytes, \d+ allocs$`).FindAllStringSubmatch(string(out), -1)
+	require.Greater(t, len(lines), 20, "%s", out)
+	total := 0
+	for _, line := range lines {
+		bytes, err := strconv.Atoi(line[2])
+		require.NoError(t, err)
+		total += bytes
+	}
+	require.Less(t, total, most, "%s", out)
 }
 
 // completed are the values that a shell would offer for the last word of a command line.

@@ -53,6 +53,19 @@ func TestImagesBelongToTheirSources(t *testing.T) {
 	}
 }
 
+// images_gen.go names each file; one that is new is not embedded until make generate has run.
+func TestEveryImageIsEmbedded(t *testing.T) {
+	paths, err := filepath.Glob(filepath.Join("images", "*.fatbin"))
+	require.NoError(t, err)
+	require.Len(t, images, len(paths))
+	for i, path := range paths {
+		require.Equal(t, filepath.Base(path), images[i].Name+".fatbin")
+		data, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(data, images[i].Data), path)
+	}
+}
+
 // PyPI takes files of 100 MB, and a wheel has the images twice, in the library and in the command, beside 25 MB of
 // other things. Kernels that are too many fail here, not when a wheel is built.
 func TestImagesFitIntoAWheel(t *testing.T) {
