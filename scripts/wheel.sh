@@ -34,8 +34,6 @@ for torch; do
   CXX="$PWD/scripts/portable-cxx.sh" PYTHONPATH="python:$torch" "$python" -m shunt.torch.build \
     --output "$portable/torch/lib" --headers "${folders[@]}"
 done
-cp LICENSE THIRD_PARTY_NOTICES python/
-trap 'rm -f python/LICENSE python/THIRD_PARTY_NOTICES' EXIT
 rm -f "$dist"/*_"$PORTABLE_ARCH.whl"
 "$python" -m build --wheel --no-isolation --outdir "$dist" python >/dev/null
 "$python" python/wheel_check.py "$dist"/*_"$PORTABLE_ARCH.whl"

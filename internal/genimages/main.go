@@ -1,5 +1,5 @@
-// Command genimages writes transports/cudaipc/images_gen.go, which embeds each file of images/ as a string of its own: a
-// program has the bytes of a string where they lie in its file, and of an embed.FS only copies.
+// Command genimages writes transports/cudaipc/images_gen.go, which embeds each file of images/ as a string of its own.
+// The bytes of a string are where they lie in a program's file; an embed.FS gives out copies.
 package main
 
 import (

@@ -108,7 +108,12 @@ func (s *Set) Open(ctx context.Context, loaded []*carrier.Loaded, config plugin.
 	if len(s.Plans.Absent) > 0 {
 		return absent, nil // Connect says why
 	}
-	return nil, plugin.Errorf(plugin.Unsupported, "no transport serves %s memory", s.Plans.Memory)
+	serve := make([]string, len(infos))
+	for i, info := range infos {
+		serve[i] = fmt.Sprintf("%s serves %s", info.Name, strings.Trim(fmt.Sprint(info.Memory), "[]"))
+	}
+	return nil, plugin.Errorf(plugin.Unsupported, "no transport serves %s memory: %s", s.Plans.Memory,
+		strings.Join(serve, ", "))
 }
 
 // add takes an endpoint that was opened, which Close closes from now on.

@@ -107,7 +107,7 @@ func TestTransportsThatDoNotOpen(t *testing.T) {
 	}
 	s := aSet(0, 2, plugin.MemoryKindHost)
 	_, err := s.Open(t.Context(), []*carrier.Loaded{of("gpus", plugin.MemoryKindCuda, nil)}, plugin.OpenConfig{}, none)
-	require.EqualError(t, err, "no transport serves host memory")
+	require.EqualError(t, err, "no transport serves host memory: gpus serves cuda")
 	s.Topology.Places[0].Host, s.Topology.Places[1].Host, s.Topology.Places[1].HostID = "a", "b", "another"
 	const hosts = "; rank 0 runs on host a and rank 1 on host b, and containers with a network or a host name of their own " +
 		"count as hosts"
