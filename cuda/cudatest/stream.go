@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"github.com/shunt-ccl/shunt/cuda"
@@ -301,13 +302,22 @@ func (d *Driver) WaitValue(ctx cuda.Context, s cuda.Stream, word cuda.Ptr, value
 		return failed(cuda.InvalidValue, "cuStreamWaitValue64 at %#x", uint64(word))
 	}
 	return d.enqueue(s, func(done <-chan struct{}) {
-		for int64(atomic.LoadUint64(w)-value) < 0 {
+		for since := time.Now(); int64(atomic.LoadUint64(w)-value) < 0; Backoff(time.Since(since)) {
 			select {
 			case <-done:
 				return
 			default:
-				runtime.Gosched()
 			}
 		}
 	}, "cuStreamWaitValue64")
+}
+
+// Backoff is called in every round of a wait for a word of memory, with how long it has lasted: a kernel goes round as
+// fast as it can, which here would take the processors from what it waits for.
+func Backoff(waited time.Duration) {
+	if waited < time.Millisecond {
+		runtime.Gosched()
+		return
+	}
+	time.Sleep(min(waited/8, 500*time.Microsecond))
 }

@@ -128,6 +128,7 @@ func (c *call) over(peer int) bool {
 	if c.since.IsZero() {
 		c.since = now
 	}
+	cudatest.Backoff(now.Sub(c.since))
 	limit, kind := c.limit, plugin.FaultNone
 	if c.watch != 0 {
 		if atomic.LoadUint32(half(c.watch+plugin.WatchAbort)) != 0 {

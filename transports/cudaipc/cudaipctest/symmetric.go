@@ -1,11 +1,11 @@
 package cudaipctest
 
 import (
-	"runtime"
 	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/shunt-ccl/shunt/cuda/cudatest"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -57,7 +57,7 @@ func (c *call) asymmetric(peer int, mine, theirs [3]uint64) {
 		case <-c.done:
 			return
 		default:
-			runtime.Gosched()
+			cudatest.Backoff(time.Since(since))
 		}
 	}
 }
