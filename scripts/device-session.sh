@@ -50,6 +50,7 @@ kernels() { # kernels COMMAND ARGS...: of the benchmark of the kernels
 }
 export -f kernels
 export logs root
+long='Alone|Beside|AnotherOrder' # tests of tests/internal/device with steps of their own
 two() { if [ "$gpus" -gt 2 ]; then echo 2; fi; }
 test_of() { # test_of FOLDER FLAGS...: a test binary in its folder
   local folder=$1
@@ -130,7 +131,9 @@ check() {
   step large-float32 60 "$shunt" bench --memory cuda -n "$gpus" --min 6G --max 6G --iters 2 --no-in-place --apart \
     --limit 30s \
     --collective all_reduce,all_to_all,reduce_scatter
-  step tests-device 60 bash -c 'test_of tests/internal/device -test.timeout 55s -device.replays=1000 -device.inits=10'
+  # The part faults has those of a lone rank, which take a minute, and loads those beside other kernels.
+  step tests-device 60 \
+    bash -c "test_of tests/internal/device -test.timeout 55s -test.skip '$long' -device.replays=1000 -device.inits=10"
   for carrier in "${carriers[@]}"; do # as far as time allows
     step "conformance-full-${carrier%%:*}" 130 "$shunt" conformance --memory cuda --timeout 10s --max-failures 40 \
       --stop-after 110s --transport "$carrier" -n "$gpus"
@@ -179,7 +182,8 @@ faults() {
   step wrong-counts 60 bash -c "$faults 55s $plugin -test.run 'ImpossibleCountsOnDevices|DifferentLengthsOnDevices'"
   shown soak-communicators 120 \
     bash -c "$faults 115s -faults.communicators=1000 $plugin -test.run SoakCommunicatorsOnDevices"
-  step replays 60 bash -c 'test_of tests/internal/device -test.timeout 55s -device.replays=10000'
+  step replays 60 bash -c "test_of tests/internal/device -test.timeout 55s -test.skip '$long' -device.replays=10000"
+  step alone 120 bash -c "test_of tests/internal/device -test.timeout 115s -test.run Alone"
   step killed-plugin 60 bash -c "$faults 55s -faults.loops=4 $plugin -test.run KilledPluginOnDevices"
   shown killed-rank 90 bash -c "$faults 85s -faults.loops=50 $plugin -test.run KilledRankOnDevices"
 }
