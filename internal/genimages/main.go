@@ -6,9 +6,11 @@ import (
 	"bytes"
 	"fmt"
 	"go/format"
-	"os"
+	"log"
 	"path/filepath"
 	"strings"
+
+	"github.com/shunt-ccl/shunt/internal/generated"
 )
 
 const (
@@ -17,19 +19,10 @@ const (
 )
 
 func main() {
-	if err := run(); err != nil {
-		fmt.Fprintln(os.Stderr, "genimages:", err)
-		os.Exit(1)
-	}
-}
-
-func run() error {
+	log.SetFlags(0)
 	paths, err := filepath.Glob(from)
-	if err != nil {
-		return err
-	}
-	if len(paths) == 0 {
-		return fmt.Errorf("no file is called %s; run it in the top folder", from)
+	if err != nil || len(paths) == 0 {
+		log.Fatalf("genimages: no file is called %s; run it in the top folder (%v)", from, err)
 	}
 	var files, list bytes.Buffer
 	for i, path := range paths {
@@ -56,7 +49,9 @@ var images = []plugin.Image{
 	%s}
 `, &files, &list))
 	if err != nil {
-		return err
+		log.Fatal("genimages: ", err)
 	}
-	return os.WriteFile(to, source, 0o644)
+	if err := generated.Write(to, source); err != nil {
+		log.Fatal("genimages: ", err)
+	}
 }

@@ -14,6 +14,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/shunt-ccl/shunt/internal/generated"
 )
 
 // symbols is capi/nccl/symbols.json.
@@ -58,7 +60,7 @@ func run(given string) error {
 		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(table, append(b, '\n'), 0o644); err != nil { //nolint:gosec // a source file
+		if err := generated.Write(table, append(b, '\n')); err != nil {
 			return err
 		}
 	}
@@ -77,7 +79,7 @@ func run(given string) error {
 		"test/programs/fake_gen.c":  fake(s),
 		"test/programs/every_gen.c": every(s),
 	} {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644); err != nil { //nolint:gosec // source files
+		if err := generated.Write(filepath.Join(folder, name), []byte(text)); err != nil {
 			return err
 		}
 	}

@@ -57,7 +57,7 @@ func TestImagesBelongToTheirSources(t *testing.T) {
 func TestEveryImageIsEmbedded(t *testing.T) {
 	paths, err := filepath.Glob(filepath.Join("images", "*.fatbin"))
 	require.NoError(t, err)
-	require.Len(t, images, len(paths))
+	require.Len(t, images, len(paths), "images_gen.go embeds others; run make generate")
 	for i, path := range paths {
 		require.Equal(t, filepath.Base(path), images[i].Name+".fatbin")
 		data, err := os.ReadFile(path)
