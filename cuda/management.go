@@ -6,6 +6,9 @@ import "fmt"
 // dlsym; package gonvml implements it over NVIDIA/go-nvml, for programs that may link it. Devices are named by UUID, as
 // DeviceInfo.UUIDString and NVML print it. Every error is a *plugin.Error.
 type Management interface {
+	// Close releases what NVML holds while it is open: a dozen descriptors on a machine of two GPUs, and memory. Every
+	// open is closed once; the last ends what NVML returned.
+	Close() error
 	// DriverVersion is the version of the kernel driver, such as "580.95.05".
 	DriverVersion() (string, error)
 	// GPUs lists the machine's GPUs that this process may use, those too that CUDA_VISIBLE_DEVICES hides from CUDA.

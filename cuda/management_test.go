@@ -203,10 +203,22 @@ func TestBothManagementsSayWhatNVMLHolds(t *testing.T) {
 		table, err := cuda.LoadManagement(library)
 		require.NoError(t, err)
 		n.check(t, table)
+		closed(t, table)
 		linked, err := gonvml.Load(library)
 		require.NoError(t, err)
 		n.check(t, linked)
+		closed(t, linked)
 	}
+}
+
+// closed closes NVML, which knows no GPU afterwards and is not open once more.
+func closed(t *testing.T, m cuda.Management) {
+	t.Helper()
+	require.NoError(t, m.Close())
+	gpus, err := m.GPUs()
+	require.NoError(t, err)
+	require.Empty(t, gpus)
+	require.ErrorContains(t, m.Close(), "nvmlShutdown: ")
 }
 
 // oldNVML names the library in the process of the next test.
@@ -223,9 +235,11 @@ func TestOldNVML(t *testing.T) {
 			table, err := cuda.LoadManagement(library)
 			require.NoError(t, err)
 			n.check(t, table)
+			closed(t, table)
 			linked, err := gonvml.Load(library)
 			require.NoError(t, err)
 			n.check(t, linked)
+			closed(t, linked)
 		}
 		return
 	}

@@ -19,6 +19,7 @@ typedef struct {
 
 static struct {
   int (*Init)(void);
+  int (*Shutdown)(void);
   const char *(*ErrorString)(int);
   int (*GetCount)(unsigned *);
   int (*GetHandleByIndex)(unsigned, void **);
@@ -43,8 +44,9 @@ static struct {
 } ml;
 
 int sm_load(const char *path, char *message, size_t bytes) {
-  enum { required = 14 };
+  enum { required = 15 };
   static const char *const names[] = {"nvmlInit_v2",
+                                      "nvmlShutdown",
                                       "nvmlErrorString",
                                       "nvmlDeviceGetCount_v2",
                                       "nvmlDeviceGetHandleByIndex_v2",
@@ -67,14 +69,12 @@ int sm_load(const char *path, char *message, size_t bytes) {
                                       "nvmlDeviceGetMigDeviceHandleByIndex"};
   enum { count = sizeof names / sizeof *names };
   _Static_assert(count * sizeof(void *) == sizeof ml, "as many names as slots");
-  if (sk_load(path, names, (void **)&ml, required, count, message, bytes)) return -1;
-  int result = ml.Init();
-  if (result) {
-    snprintf(message, bytes, "nvmlInit: %s", ml.ErrorString(result));
-    return -1;
-  }
-  return 0;
+  return sk_load(path, names, (void **)&ml, required, count, message, bytes);
 }
+
+int sm_open(void) { return ml.Init(); }
+
+int sm_close(void) { return ml.Shutdown(); }
 
 const char *sm_error(int result) { return ml.ErrorString(result); }
 

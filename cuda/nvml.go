@@ -15,20 +15,34 @@ import (
 // management is the Management of a table of dlsym. There is one table a process.
 type management struct{}
 
-var openManagement = sync.OnceValues(func() (Management, error) { return loadManagement("libnvidia-ml.so.1") })
+var loadedManagement = sync.OnceValue(func() error { return loadManagement("libnvidia-ml.so.1") })
 
-// OpenManagement finds NVML, libnvidia-ml.so.1.
-func OpenManagement() (Management, error) { return openManagement() }
+// OpenManagement finds NVML, libnvidia-ml.so.1, and initializes it. The caller closes it.
+func OpenManagement() (Management, error) {
+	if err := loadedManagement(); err != nil {
+		return nil, err
+	}
+	return newManagement()
+}
 
-func loadManagement(path string) (Management, error) {
+func newManagement() (Management, error) {
+	if r := C.sm_open(); r != 0 {
+		return nil, plugin.Errorf(plugin.Unsupported, "no NVML: nvmlInit: %s", C.GoString(C.sm_error(r)))
+	}
+	return management{}, nil
+}
+
+func loadManagement(path string) error {
 	name := C.CString(path)
 	defer C.free(unsafe.Pointer(name))
 	var message [512]C.char
 	if C.sm_load(name, &message[0], C.size_t(len(message))) != 0 {
-		return nil, plugin.Errorf(plugin.Unsupported, "no NVML: %s", C.GoString(&message[0]))
+		return plugin.Errorf(plugin.Unsupported, "no NVML: %s", C.GoString(&message[0]))
 	}
-	return management{}, nil
+	return nil
 }
+
+func (management) Close() error { return managementError("nvmlShutdown", C.sm_close()) }
 
 func managementError(call string, r C.int) error {
 	if r == 0 {

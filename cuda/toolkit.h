@@ -46,6 +46,8 @@ typedef struct {
 enum { SM_STATUS_UNKNOWN = 6, SM_LEVEL_UNKNOWN = -1 };
 
 int sm_load(const char *path, char *message, size_t bytes);
+int sm_open(void); /* as often as sm_close */
+int sm_close(void);
 const char *sm_error(int result);
 int sm_driver(char *version, size_t bytes);
 int sm_count(unsigned *count);

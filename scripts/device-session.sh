@@ -169,7 +169,7 @@ faults() {
   local faults="test_of tests/internal/faults -test.timeout"
   others=$(IFS=,; echo "${carriers[*]}") # builtin too: how far apart equals are
   for busy in 0 50 100; do
-    shown "carriers-busy$busy" 60 "$shunt" bench --memory cuda -n "$gpus" --against "$others" --busy "$busy" \
+    shown "carriers-busy$busy" 60 "$shunt" bench --memory cuda -n "$gpus" --against "$others" --busy "$busy" --iters 2000 \
       --no-in-place \
       --max 16M --factor 64 --collective all_reduce,all_to_all --limit 30s
   done

@@ -12,6 +12,8 @@ type Management struct {
 	Devices []cuda.ManagedGPU
 	// PathOf is the way from one GPU to another, by position; nil: NVLink where links lead, and access everywhere.
 	PathOf func(device, peer int) cuda.Path
+	// Closed counts the calls of Close.
+	Closed int
 }
 
 var _ cuda.Management = (*Management)(nil)
@@ -42,6 +44,12 @@ func NewManagement(devices int, links func(a, b int) int) *Management {
 		}
 	}
 	return m
+}
+
+// Close counts.
+func (m *Management) Close() error {
+	m.Closed++
+	return nil
 }
 
 // DriverVersion returns a version.

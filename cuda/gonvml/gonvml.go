@@ -19,7 +19,7 @@ import (
 // Open finds NVML, libnvidia-ml.so.1.
 func Open() (cuda.Management, error) { return Load("libnvidia-ml.so.1") }
 
-// Load opens NVML by its path. It stays loaded.
+// Load opens NVML by its path.
 func Load(path string) (cuda.Management, error) {
 	if _, err := os.Stat(path); strings.Contains(path, "/") && err != nil { // Init does not say so
 		return nil, plugin.Errorf(plugin.Unsupported, "no NVML: %w", err)
@@ -40,6 +40,8 @@ func New(library nvml.Interface) (cuda.Management, error) {
 }
 
 type management struct{ library nvml.Interface }
+
+func (m management) Close() error { return m.error("nvmlShutdown", m.library.Shutdown()) }
 
 // has reports whether NVML has a function. go-nvml calls what is missing all the same, which ends the process.
 func (m management) has(function string) bool {

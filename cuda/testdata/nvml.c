@@ -36,7 +36,7 @@ typedef struct gpu_info {
 } gpu_info;
 
 static gpu_info gpus[MAX_GPUS], parts[MAX_GPUS * MAX_MIG];
-static int count, part_count;
+static int count, part_count, opened;
 static char driver[80];
 
 static int text(char *to, unsigned length, const char *from) {
@@ -76,10 +76,15 @@ int nvmlInit_v2(void) {
       memcpy(gpus[gpu].path[peer], p, sizeof p);
   }
   fclose(f);
+  opened++;
   return SUCCESS;
 }
 
-int nvmlShutdown(void) { return SUCCESS; }
+int nvmlShutdown(void) {
+  if (!opened) return 1; /* uninitialized */
+  if (!--opened) count = 0;
+  return SUCCESS;
+}
 
 const char *nvmlErrorString(int result) {
   static char texts[64][24];

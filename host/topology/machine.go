@@ -93,6 +93,9 @@ func Scan(s Sources) *Machine {
 	g := gpuScan{Sources: s, Machine: m}
 	g.find()
 	g.connect()
+	if g.management != nil {
+		g.problem(g.management.Close())
+	}
 	for _, gpu := range m.GPUs {
 		way, row := pciBridges(s.Root, gpu.PCI), []Distance{}
 		for _, n := range m.NICs {

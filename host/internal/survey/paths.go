@@ -52,7 +52,12 @@ type way struct {
 func (s *Survey) lookFrom(driver cuda.Driver) []topology.Path {
 	row := make([]topology.Path, s.World)
 	mine := s.Topology.Places[s.Rank].GPUs
-	look := sync.OnceValues(func() (*view, error) { return newView(driver, mine) })
+	var opened view
+	look := sync.OnceValues(func() (_ *view, err error) {
+		opened, err = newView(driver, mine)
+		return &opened, err
+	})
+	defer func() { s.close(opened.management) }()
 	for rank, place := range s.Topology.Places {
 		switch {
 		case len(mine) != 1 || len(place.GPUs) != 1:
@@ -70,6 +75,16 @@ func (s *Survey) lookFrom(driver cuda.Driver) []topology.Path {
 		}
 	}
 	return row
+}
+
+// close closes NVML, where it was opened: its descriptors and memory would stay as long as the process.
+func (s *Survey) close(management cuda.Management) {
+	if management == nil {
+		return
+	}
+	if err := management.Close(); err != nil {
+		s.Logger.Warn("NVML is not closed", "communicator", s.Label, "rank", s.Rank, "error", err)
+	}
 }
 
 // pathOf returns the path to a GPU, which look finds where it has not been seen. What NVML could not say is asked
@@ -98,8 +113,8 @@ type view struct {
 }
 
 // newView asks NVML and CUDA. The view is of use even with an error, which says why NVML knows nothing.
-func newView(driver cuda.Driver, mine []topology.GPU) (*view, error) {
-	v := &view{driver: driver, ordinals: map[string]int{}}
+func newView(driver cuda.Driver, mine []topology.GPU) (view, error) {
+	v := view{driver: driver, ordinals: map[string]int{}}
 	if len(mine) != 1 {
 		return v, errors.New("not one GPU")
 	}

@@ -194,12 +194,12 @@ func TestPaths(t *testing.T) {
 // NVML, which takes milliseconds for a path, is asked once in a process; what it did not say is asked again.
 func TestPathsAreLookedForOnce(t *testing.T) {
 	defer func(before func() (cuda.Management, error)) { OpenManagement = before }(OpenManagement)
-	looks := 0
+	looks, management := 0, cudatest.NewManagement(2, nil)
 	OpenManagement = func() (cuda.Management, error) {
 		if looks++; looks == 1 {
 			return nil, errors.New("no NVML")
 		}
-		return cudatest.NewManagement(2, nil), nil
+		return management, nil
 	}
 	driver, places := twoGPUs(t)
 	for _, want := range []struct {
@@ -209,6 +209,7 @@ func TestPathsAreLookedForOnce(t *testing.T) {
 		s.Memory, s.Topology = plugin.MemoryKindCuda, topology.New(places)
 		require.Equal(t, want.links, s.lookFrom(driver)[1].NVLinks)
 		require.Equal(t, want.looks, looks)
+		require.Equal(t, max(looks-1, 0), management.Closed, "what was opened is closed")
 	}
 	other, _ := twoGPUs(t)
 	s := of(0, nil)

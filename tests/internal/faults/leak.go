@@ -38,8 +38,8 @@ func Measure() (Resources, error) {
 		if err != nil {
 			continue // the descriptor of this very directory
 		}
-		kind, _, numbered := strings.Cut(target, ":[")
-		if numbered {
+		// "socket:[71342]", but "anon_inode:[eventpoll]"
+		if kind, inode, ok := strings.Cut(target, ":["); ok && strings.Trim(inode, "0123456789]") == "" {
 			target = kind
 		}
 		r.Descriptors = append(r.Descriptors, target)
