@@ -169,9 +169,8 @@ faults() {
   local faults="test_of tests/internal/faults -test.timeout"
   others=$(IFS=,; echo "${carriers[*]}") # builtin too: how far apart equals are
   for busy in 0 50 100; do
-    shown "carriers-busy$busy" 60 "$shunt" bench --memory cuda -n "$gpus" --against "$others" --busy "$busy" --iters 2000 \
-      --no-in-place \
-      --max 16M --factor 64 --collective all_reduce,all_to_all --limit 30s
+    shown "carriers-busy$busy" 60 "$shunt" bench --memory cuda -n "$gpus" --against "$others" --busy "$busy" \
+      --iters 2000 --no-in-place --max 16M --factor 64 --collective all_reduce,all_to_all --limit 30s
   done
   # Whether streams that share a connection to the GPU matter beside other work.
   shown carriers-busy50-connections 40 env CUDA_DEVICE_MAX_CONNECTIONS=32 "$shunt" bench --memory cuda -n "$gpus" \
