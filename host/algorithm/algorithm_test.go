@@ -105,25 +105,59 @@ func TestSupportsAnswersReasons(t *testing.T) {
 	}
 }
 
-// Channels of all classes and ranks are disjoint and inside the scratch.
+// Words, lines and channels of all classes and ranks are disjoint, follow each other and end inside the scratch.
 func TestLayout(t *testing.T) {
-	for _, world := range []int{1, 2, 5, 64} {
+	for _, world := range []int{1, 2, 5, 64, maxWorld} {
 		for _, scratchBytes := range []int64{1 << 20, 3<<20 + 40, 64 << 20} {
 			l, ok := newLayout(world, scratchBytes)
 			if !ok {
 				continue
 			}
-			last := l.credits + countClasses*int64(world)*line
-			for c := range class(countClasses) {
-				for r := range world {
-					if start := l.slotsFrom(c, r); start < last {
-						t.Fatalf("world %d: channel %d from %d starts at %d, before %d", world, c, r, start, last)
+			n := int64(world)
+			parts := []struct {
+				what              string
+				of                func(c class, peer int64) int64
+				bytes, each, most int64 // most: bytes left free before the first
+			}{
+				{"produced", func(c class, peer int64) int64 { return l.producedWord(c) + peer*word }, word, word, 0},
+				{"consumed", func(c class, peer int64) int64 { return l.consumedWord(c) + peer*word }, word, word, line - 1},
+				{"credit", func(c class, peer int64) int64 { return l.creditLine(c) + peer*line }, line, line, line - 1},
+				{"slots", func(c class, peer int64) int64 { return l.slotsFrom(c, int(peer)) }, slotsEach * l.stride, line,
+					headerAligned - 1},
+			}
+			var end int64
+			for _, part := range parts {
+				free := part.most
+				for c := range class(countClasses) {
+					for peer := range n {
+						at := part.of(c, peer)
+						if at < end || at > end+free || at%part.each != 0 {
+							t.Fatalf("world %d: %s of class %d and rank %d at %d, behind %d", world, part.what, c, peer, at, end)
+						}
+						end, free = at+part.bytes, 0
 					}
-					last = l.slotsFrom(c, r) + slotsEach*l.stride
 				}
 			}
-			if last > scratchBytes || l.stride != line+l.capacity || l.capacity%line != 0 {
-				t.Errorf("world %d: layout %+v of %d bytes ends at %d", world, l, scratchBytes, last)
+			if end > scratchBytes || end < scratchBytes-countClasses*n*slotsEach*line-headerAligned ||
+				l.stride != line+l.capacity || l.capacity%line != 0 {
+				t.Errorf("world %d: layout %+v of %d bytes ends at %d", world, l, scratchBytes, end)
+			}
+		}
+	}
+}
+
+// A message takes its latency once a peer, and shares its bandwidth among peers where each gets all of it.
+func TestCostsGrowWithPeers(t *testing.T) {
+	for _, c := range plugin.Collectives() {
+		pair := Supports(plugin.Request{Collective: c, World: 2, Hosts: 1}, testScratch).Algorithms
+		five := Supports(plugin.Request{Collective: c, World: 5, Hosts: 1}, testScratch).Algorithms
+		for i, r := range inWorld(c, 2) {
+			bandwidth := pair[i].Bandwidth
+			if r.shared {
+				bandwidth /= 4
+			}
+			if five[i].Latency != 4*pair[i].Latency || five[i].Bandwidth != bandwidth {
+				t.Errorf("%s: %+v of 5 ranks, %+v of 2", c, five[i], pair[i])
 			}
 		}
 	}
