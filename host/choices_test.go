@@ -66,7 +66,7 @@ func TestRanksThatChooseDifferentlyAreTold(t *testing.T) {
 			s.Algorithms = slices.Clone(s.Algorithms)
 			s.Algorithms[0].MaxBytes = 4
 			return s
-		}, "one_shot for 0 to 4 bytes"},
+		}, "one_shot for up to 4 bytes"},
 		"of what is prepared at init": {plugin.Send, func(s plugin.Support) plugin.Support {
 			s.Algorithms = slices.Clone(s.Algorithms[1:])
 			return s

@@ -143,8 +143,12 @@ func (c *Communicator) run(op *Operation, blockLimit time.Duration) (outcome, er
 		}
 		a.symmetric = c.endpoints.Symmetric.Mark(&a.call)
 		if op.Collective.PointToPoint() && !op.Collective.OneSided() && op.Root == c.Rank() {
+			what := "send to"
+			if op.Collective == plugin.Recv {
+				what = "receive from"
+			}
 			return ended, c.ledger.Reject(op.Collective, c.checker.Invalid(op.Collective,
-				"a rank cannot %s to itself outside a group", op.Collective))
+				"a rank cannot %s itself outside a group", what))
 		}
 		if blockLimit > 0 && c.needsAgreement(&a.call) {
 			return untried, nil

@@ -187,7 +187,7 @@ func TestDeferredMemoryOfARankThatHasClosed(t *testing.T) {
 		return r.reduced(r.Communicator, 1<<15)
 	})
 	require.NoError(t, errs[1])
-	require.ErrorIs(t, errs[0], plugin.Mismatch)
+	require.ErrorIs(t, errs[0], plugin.Closed)
 	require.ErrorContains(t, errs[0], "has closed the communicator while rank 0 waits for it")
 	require.Less(t, time.Since(began), 10*time.Second)
 }

@@ -104,7 +104,7 @@ func TestDeviceRankThatHasClosedIsNamed(t *testing.T) {
 	})
 	require.NoError(t, errs[1])
 	for _, rank := range []int{0, 2} {
-		require.ErrorIs(t, errs[rank], plugin.Mismatch, "rank %d", rank)
+		require.ErrorIs(t, errs[rank], plugin.Closed, "rank %d", rank)
 		require.ErrorContains(t, errs[rank], "rank 1 (pid")
 		require.ErrorContains(t, errs[rank], "has closed the communicator while rank", "rank %d", rank)
 		require.ErrorContains(t, errs[rank], "rank 1 has not called all_reduce #2", "rank %d", rank)
@@ -193,7 +193,7 @@ func TestDeviceMessageOfARankThatHasClosed(t *testing.T) {
 				require.NoError(t, errs[0])
 				return
 			}
-			require.ErrorIs(t, errs[0], plugin.Mismatch)
+			require.ErrorIs(t, errs[0], plugin.Closed)
 			require.ErrorContains(t, errs[0], "has closed the communicator while rank 0 waits for it")
 			require.Less(t, time.Since(began), 8*time.Second)
 		})

@@ -250,6 +250,29 @@ func TestARejectionIsToldWhenRanksDisagreeLater(t *testing.T) {
 	}
 }
 
+// A call that all ranks were refused explains nothing later.
+func TestARejectionOfAllIsNotToldLater(t *testing.T) {
+	t.Setenv("SHUNT_STALL_WARNING", "100ms")
+	errs := worldErrors(t, 2, nil, func(c *host.Communicator) error {
+		x := make([]float32, 4)
+		op := summed(x)
+		op.Send = nil
+		if err := c.Do(op); plugin.CodeOf(err) != plugin.InvalidArgument {
+			return err
+		}
+		if err := errors.Join(c.Barrier(nil), c.Barrier(nil)); err != nil {
+			return err
+		}
+		op = summed(x)
+		op.Count -= int64(c.Rank())
+		return c.Do(op)
+	})
+	for rank, err := range errs {
+		require.ErrorIs(t, err, plugin.Mismatch, "rank %d", rank)
+		require.NotContains(t, err.Error(), "refused", "rank %d", rank)
+	}
+}
+
 // The same is reported to ranks that wait in a message for one whose call was refused.
 func TestARefusedSendIsToldToItsReceiver(t *testing.T) {
 	t.Setenv("SHUNT_STALL_WARNING", "100ms")

@@ -235,8 +235,8 @@ def main() -> int:
         size = sum(p.numel() for p in m.make("cpu", sizes=job.sizes).parameters())
         print(f"torch {torch.__version__}, {job.world} ranks on {a.device}, {size / 1e6:.1f} M float32 parameters, "
               f"{a.steps} steps of {a.batch} x {a.length} bytes a rank; ms a step\n\n"
-              f"| | first loss | last, shunt | last, {job.other} | most apart | by itself | shunt | {job.other} |"
-              " ratio |\n"
+              f"| | first loss | last, shunt | last, {job.other} | largest difference | by itself | shunt | "
+              f"{job.other} | ratio |\n"
               "|:--|--:|--:|--:|--:|--:|--:|--:|--:|")
     wrong = [w for part in a.parts if (w := decode(job) if part == "decode" else train(job, part))]
     for w in wrong:

@@ -59,7 +59,7 @@ func newAgent() *cobra.Command {
 		Use:    "agent",
 		Short:  "Be the launcher of one machine for shunt run --hostfile",
 		Hidden: true,
-		Args:   cobra.NoArgs,
+		Args:   flagsOnly,
 		RunE: func(c *cobra.Command, _ []string) error {
 			input := bufio.NewReader(c.InOrStdin())
 			line, err := input.ReadBytes('\n')

@@ -49,7 +49,7 @@ one that fails or hangs (--limit) costs its own rows only, and the exit status.`
 		Example: "  shunt bench\n  shunt bench -n 2,4 --collective all_reduce,broadcast --max 1M --factor 2 --json\n" +
 			"  shunt bench --memory cuda --graph --eager --max 1G --against nccl --symmetric\n" +
 			"  shunt bench --memory cuda --busy 50 --against process:./shunt-transport-cudaipc",
-		Args: cobra.NoArgs,
+		Args: flagsOnly,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := known(collectives, bench.Names(), "no measurement is called %q; %s"); err != nil {
 				return err

@@ -42,7 +42,7 @@ back and checked in stream order. Operations run eagerly, from captured graphs,
 and from both by turns; --mode chooses. With --symmetric receive memory is registered as
 symmetric, and the collectives run that have algorithms of their own for it.`,
 		Example: "  shunt conformance --short\n  shunt conformance --transport process:./my-transport -n 2,4 --filter all_to_all --junit report.xml\n  shunt conformance --transport process:./my-engine -n 3,4 --hosts 1,2,3\n  shunt conformance --memory cuda --mode graph,mixed -n 2,4",
-		Args:    cobra.NoArgs,
+		Args:    flagsOnly,
 		RunE: func(c *cobra.Command, _ []string) error {
 			at := slices.IndexFunc(plugin.MemoryKinds(), func(k plugin.MemoryKind) bool { return k.String() == memory })
 			if at < 0 {

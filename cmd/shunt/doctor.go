@@ -49,7 +49,7 @@ Looks at the kernel's facilities, limits, CPUs, GPUs, SHUNT_* variables and
 transports, then lets real ranks run a collective, on GPUs too. Exit status 1 when
 something is broken; warnings do not count. Exit status 3 when it was interrupted: the
 findings are those of the checks until then.`,
-		Args: cobra.NoArgs,
+		Args: flagsOnly,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if points {
 				return listFailpoints(c)

@@ -67,7 +67,7 @@ send_bytes, recv_at[2]), and t0, t1 and so on are computed by earlier steps.`,
 			for _, name := range args {
 				v, err := plugin.ParseCollective(name)
 				if err != nil {
-					return usage("%v", err)
+					return known([]string{name}, names(plugin.Collectives()), "unknown collective %q: %s")
 				}
 				config.Collectives = append(config.Collectives, v)
 			}

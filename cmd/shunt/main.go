@@ -19,6 +19,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -128,11 +129,11 @@ func newRoot() *cobra.Command {
 		Version:       readVersion().Version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
+		Args:          isKnown,
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return usage("%v; see %s --help", err, c.CommandPath())
+		return usage("%v; see %s --help", parsing.ReplaceAllString(err.Error(), ""), c.CommandPath())
 	})
 	root.PersistentFlags().Bool("json", false, "print JSON instead of text")
 	root.AddCommand(newRun(), newRecords(), newBench(), newBenchPeers(), newTune(), newConformance(), newExplain(),
@@ -148,6 +149,47 @@ func newRoot() *cobra.Command {
 	}
 	root.Args = usageArgs(root.Args)
 	return root
+}
+
+// parsing is what a number's parser puts in front of what was wrong.
+var parsing = regexp.MustCompile(`strconv\.\w+: parsing "[^"]*": `)
+
+// isKnown checks the arguments of shunt itself: the first is no command that there is.
+func isKnown(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	var all []string
+	for _, command := range c.Commands() {
+		if command.IsAvailableCommand() {
+			all = append(all, command.Name())
+		}
+	}
+	if near := nearest.Of(args[0], all); near != "" {
+		return fmt.Errorf("unknown command %q (did you mean %s?)", args[0], near)
+	}
+	return fmt.Errorf("unknown command %q", args[0])
+}
+
+// flagsOnly checks the arguments of a command that has none.
+func flagsOnly(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if _, err := plugin.ParseCollective(args[0]); err == nil && c.Flags().Lookup("collective") != nil {
+		return fmt.Errorf("%s takes flags only, not %q (did you mean --collective %s?)", c.Name(), args[0], args[0])
+	}
+	return fmt.Errorf("%s takes flags only, not %q", c.Name(), args[0])
+}
+
+// atLeastOne returns a check for arguments of which there must be one.
+func atLeastOne(what string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return errors.New("no " + what + " given")
+		}
+		return nil
+	}
 }
 
 // isCommand checks the arguments of help.

@@ -49,7 +49,7 @@ size is the median over the rounds of the slowest rank's mean. Ratios are the
 other's time over Shunt's: above 1 Shunt is faster. A contender is openmpi, which
 needs mpicc and mpirun, or a transport as SHUNT_TRANSPORTS names it.`,
 		Example: "  shunt bench-peers\n  shunt bench-peers --against process:./shunt-transport-shm",
-		Args:    cobra.NoArgs,
+		Args:    flagsOnly,
 		RunE: func(c *cobra.Command, _ []string) error {
 			for _, name := range collectives {
 				if !slices.Contains(peerCollectives, name) && slices.Contains(against, openMPI) {

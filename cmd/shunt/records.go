@@ -22,7 +22,7 @@ call, which were behind the others, and which wrote no file.
 Collectives are numbered alike on all ranks. On a GPU a call is enqueued:
 whether it ended in its stream is not seen.`,
 		Example: "  shunt records /shared/records\n  shunt records host*/world.*.json",
-		Args:    cobra.MinimumNArgs(1),
+		Args:    atLeastOne("FILE"),
 		RunE: func(c *cobra.Command, args []string) error {
 			summary, err := records.Read(args...)
 			if err != nil {

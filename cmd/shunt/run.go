@@ -75,7 +75,7 @@ here.
 Exit status: that of the first rank to fail, 128 plus the number of the signal
 that ended it, 124 after --timeout, or 2 or 3 when the job could not be started.`,
 		Example: "  shunt run -n 4 --prefix --records records -- python3 train.py --epochs 3",
-		Args:    cobra.MinimumNArgs(1),
+		Args:    atLeastOne("PROGRAM"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := r.check(c); err != nil {
 				return err

@@ -28,10 +28,10 @@ func newTopo() *cobra.Command {
 		Short: "Show the machine: GPUs, NVLinks, NUMA nodes, network adapters, and where ranks run",
 		Long: `Show the machine: GPUs, NVLinks, NUMA nodes, network adapters, and where ranks run.
 
-The matrix says how each two devices are connected, in the words of
+The matrix says how every pair of devices is connected, in the words of
 "nvidia-smi topo -m". --json prints all that is known; --from shows the machine of
 a file of --json instead. With -n, ranks are started, meet, and say where they run.`,
-		Args: cobra.NoArgs,
+		Args: flagsOnly,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if c.Flags().Changed("ranks") && world != 0 {
 				if err := checkWorld(world, hosts); err != nil {

@@ -59,7 +59,7 @@ SHUNT_ALGO is not looked at, and SHUNT_TUNING_FILE only with --regret; other var
 are. Of a job, rank 0's file counts for all ranks. Exit status 1 when a
 result was wrong (then no file is written), or a collective could not be measured.`,
 		Example: "  shunt tune -n 2,4\n  shunt tune --memory cuda --max 1G -o tuning.json\n  shunt tune -n 2 --collective all_reduce,broadcast --dtype bfloat16\n  shunt tune --regret --graph --eager --max 1G --nccl libnccl.so.2",
-		Args:    cobra.NoArgs,
+		Args:    flagsOnly,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := known(collectives, bench.TuneNames(), "%q cannot be tuned; %s"); err != nil {
 				return err

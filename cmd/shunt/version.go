@@ -54,7 +54,7 @@ func newVersion() *cobra.Command {
 
 The contract is that of transports: a transport that was built for another major
 version, or for one before %d.%d, is rejected.`, plugin.VersionMajor, plugin.VersionOldest),
-		Args: cobra.NoArgs,
+		Args: flagsOnly,
 		RunE: func(c *cobra.Command, _ []string) error {
 			r := readVersion()
 			if wantsJSON(c) {

@@ -132,7 +132,7 @@ func (s *Session) lost(why string) (reason *plugin.Error, goOn bool) {
 		reason = rankError(plugin.PeerDied, s.storeRank(), "%s, which runs the job's store, has given up rank %d: %s",
 			s.storeName(), s.rank, why)
 	}
-	s.logger.Warn("rendezvous: store lost", "rank", s.rank, "reason", reason.Message)
+	s.logger.Info("rendezvous: store lost", "rank", s.rank, "reason", reason.Message)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.store.Rank < 0 {

@@ -123,7 +123,8 @@ func (st *store) absentee(rank int, why string) {
 
 // bury declares a rank dead. The caller holds mu.
 func (st *store) bury(m *member, reason *plugin.Error) {
-	st.logger.Warn("rendezvous: rank lost", "rank", m.who.Rank, "reason", reason.Message)
+	// No warning: calls that need the rank return this as their error, and a program may just end without Close.
+	st.logger.Info("rendezvous: rank lost", "rank", m.who.Rank, "reason", reason.Message)
 	m.state = Dead
 	m.finish()
 	st.announce(m, reason)

@@ -96,7 +96,9 @@ func (o *Options) take(name, value string) string {
 		}
 		if err := o.parse(index(i), value); err != nil {
 			instead := "it is ignored"
-			if d := table[i].Default; d != "" {
+			if i := index(i); i == idRank || i == idWorld {
+				instead = "a program that gives none itself cannot join"
+			} else if d := table[i].Default; d != "" {
 				instead = "the default " + d + " is used"
 			}
 			return fmt.Sprintf("%s=%s: %v; %s", name, quote(value), err, instead)

@@ -61,7 +61,7 @@ func TestBadInput(t *testing.T) {
 		"SHUNT_XYZZY=1":                           "docs/options.md lists them",
 		"SHUNT_=1":                                "not a variable",
 		"SHUNT_\x01=1":                            `"SHUNT_\x01" is not a variable`,
-		"SHUNT_RANK=two":                          `SHUNT_RANK="two": not a whole number; it is ignored`,
+		"SHUNT_RANK=two":                          `SHUNT_RANK="two": not a whole number; a program that gives none itself cannot join`,
 		"SHUNT_RANK=-1":                           "not between 0 and 1023",
 		"SHUNT_RANK=99999999999999999999":         "not a whole number",
 		"SHUNT_WORLD=0":                           "not between 1 and 1024",

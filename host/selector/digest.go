@@ -34,8 +34,13 @@ func (c *Choice) Offers() map[string]string {
 	}
 	for _, candidate := range c.candidates {
 		offer := candidate.Algorithm.Name
-		if a := candidate.Algorithm; a.MinBytes > 0 || a.MaxBytes > 0 {
+		switch a := candidate.Algorithm; {
+		case a.MinBytes > 0 && a.MaxBytes > 0:
 			offer += fmt.Sprintf(" for %d to %d bytes", a.MinBytes, a.MaxBytes)
+		case a.MinBytes > 0:
+			offer += fmt.Sprintf(" for %d bytes and more", a.MinBytes)
+		case a.MaxBytes > 0:
+			offer += fmt.Sprintf(" for up to %d bytes", a.MaxBytes)
 		}
 		if before := offers[candidate.Transport]; before != "" {
 			offer = before + ", " + offer

@@ -55,6 +55,38 @@ func TestCheapestBySize(t *testing.T) {
 	require.Len(t, c.Ranges(), 3)
 }
 
+// Ranges follow each other from nothing to any size, and each is as long as its choice is the same.
+func TestRangesAreWhole(t *testing.T) {
+	limited := append([]Candidate{candidate("shm/few", 0.5, 100, 200, 300), candidate("shm/one", 0.1, 100, 512, 512)}, three...)
+	for _, c := range []*Choice{compile(t, "", three), compile(t, "", limited), compile(t, "all_reduce:100-1K=nccl", limited),
+		compile(t, "", []Candidate{candidate("shm/small", 1, 10, 0, 100), candidate("shm/large", 1, 10, 200, 0)})} {
+		next, before := int64(0), "of no range"
+		for _, e := range c.Ranges() {
+			require.Equal(t, next, e.From)
+			require.NotEqual(t, before, e.Chosen)
+			for _, bytes := range []int64{e.From, e.From + (e.To-e.From)/2, e.To} {
+				require.Equal(t, e.Chosen, name(c, bytes))
+				at := c.Explain(bytes)
+				require.Equal(t, []int64{e.From, e.To}, []int64{at.From, at.To}, "at %d", bytes)
+			}
+			next, before = e.To+1, e.Chosen
+		}
+		require.EqualValues(t, math.MinInt64, next, "the last range has no end")
+	}
+}
+
+// What ranks compare and errors quote: each choice and each offer in words.
+func TestChoicesAndOffersInWords(t *testing.T) {
+	c := compile(t, "all_reduce:100-1K=nccl", three)
+	require.Equal(t, "shm/one_shot up to 99 bytes, nccl/ring up to 1024 bytes, shm/one_shot up to 4571 bytes, "+
+		"shm/two_shot up to 130434 bytes, nccl/ring", c.String())
+	require.Equal(t, map[string]string{"shm": "one_shot for up to 65536 bytes, two_shot", "nccl": "ring",
+		"rdma": "none, no device"}, c.Offers())
+	large := compile(t, "", []Candidate{candidate("shm/large", 1, 10, 200, 0), candidate("shm/some", 9, 10, 300, 400)})
+	require.Equal(t, "none up to 199 bytes, shm/large", large.String())
+	require.Equal(t, "large for 200 bytes and more, some for 300 to 400 bytes", large.Offers()["shm"])
+}
+
 func TestEqualCostsKeepOrder(t *testing.T) {
 	c := compile(t, "", []Candidate{candidate("b/x", 1, 10, 0, 0), candidate("a/x", 1, 10, 0, 0)})
 	require.Equal(t, "b/x", name(c, 100))

@@ -250,7 +250,8 @@ def _describe_any(obj: Any, what: str, writable: bool, dtype: DType | None, scal
             raise InvalidArgumentError(f"{what}: {type(obj).__name__} is read-only") from None
         if not hasattr(obj, "__dlpack__"):
             raise InvalidArgumentError(
-                f"{what}: {type(obj).__name__} is no buffer; pass a numpy array, array.array, bytearray or memoryview"
+                f"{what}: {type(obj).__name__} is no buffer; pass an array of numpy, a tensor, or what else has DLPack "
+                "or the buffer protocol, as array.array and bytearray have"
             ) from None
         return _describe_lent(obj, what, writable, dtype, scale)
     _no_references(_dtypes.has_references(view.format), f"buffer of format {view.format!r}", what)
@@ -303,8 +304,8 @@ def _own(dtype: DType | None, of: str, what: str) -> DType:
     """The dtype that the elements have by themselves, if any."""
     if dtype is None:
         raise InvalidArgumentError(
-            f"{what}: {of} is none of Shunt's dtypes, which are {_dtypes.KNOWN}; "
-            "pass dtype= if its bytes hold one of these, or a view as uint8 to move bytes"
+            f"{what}: {of} is none of Shunt's dtypes, which are {_dtypes.KNOWN}; convert it, or pass dtype= if its "
+            "bytes hold one of these; a call that only moves them takes a view as uint8"
         )
     return dtype
 

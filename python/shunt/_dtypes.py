@@ -12,8 +12,7 @@ OpLike = Op | str
 
 _NAMES: dict[str, DType] = {d.name.lower(): d for d in DType}
 # What ml_dtypes and torch call the types that numpy has no name for.
-_NAMES.update({"float8_e4m3fn": DType.FLOAT8_E4M3, "half": DType.FLOAT16, "float": DType.FLOAT32,
-               "double": DType.FLOAT64})
+_NAMES.update({"float8_e4m3fn": DType.FLOAT8_E4M3, "half": DType.FLOAT16, "double": DType.FLOAT64})
 
 _OPS: dict[str, Op] = {o.name.lower(): o for o in Op}
 
@@ -57,7 +56,7 @@ def of_kind(kind: str, itemsize: int) -> DType | None:
     return {"i": _SIGNED, "u": _UNSIGNED, "f": _FLOATS}.get(kind, {}).get(itemsize)
 
 
-#: As numpy takes them. By their names alone float would be C's and torch's, of 4 bytes.
+#: As numpy takes them. The text "float" is none: numpy's has 8 bytes, torch's 4.
 _OF_PYTHON = {float: DType.FLOAT64, int: DType.INT64}
 
 
@@ -119,7 +118,7 @@ def dtype_of(given: DTypeLike) -> DType:
         name = getattr(given, "name", None) or getattr(given, "__name__", None) or str(given)
         found = of_name(name.removeprefix("torch.").lower())
     if found is None:
-        raise InvalidArgumentError(f"unknown dtype {given!r}; known are {KNOWN}")
+        raise InvalidArgumentError(f"unknown dtype {given!r}; known are {KNOWN}, and half and double")
     return found
 
 

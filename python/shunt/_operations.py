@@ -27,9 +27,12 @@ _int64s = ctypes.POINTER(ctypes.c_int64)
 class Place(Protocol):
     """What an operation needs to know of its communicator."""
 
-    rank: int
-    world: int
     on_device: bool
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def world(self) -> int: ...
 
     def _note_refusal(self, call: str, error: Exception) -> None: ...
 

@@ -47,11 +47,9 @@ class Running(Owned):
         self._handle: int | None = handle
         number = ctypes.c_int32()
         _library.check(lib.shunt_rank(handle, _byref(number)))
-        #: This process's number, 0 to world - 1.
-        self.rank: int = number.value
+        self._rank = number.value
         _library.check(lib.shunt_world(handle, _byref(number)))
-        #: Number of ranks.
-        self.world: int = number.value
+        self._world = number.value
         _library.check(lib.shunt_set_block_limit(handle, BLOCK_LIMIT))
         self._unclosed = [None]  # the thread that takes it closes
         self._groups: dict[int, Open] = {}  # by thread
@@ -61,6 +59,16 @@ class Running(Owned):
         self._cancel = lib.shunt_cancel_as
         #: The module for arrays of that memory, with described and quick.
         self._arrays: Any = _device if self.on_device else _buffers
+
+    @property
+    def rank(self) -> int:
+        """This process's number, 0 to world - 1."""
+        return self._rank
+
+    @property
+    def world(self) -> int:
+        """Number of ranks."""
+        return self._world
 
     def _alive(self) -> int:
         if self._handle is None:
@@ -108,9 +116,13 @@ class Running(Owned):
             raise
 
     def _note_refusal(self, call: str, error: Exception) -> None:
-        """Has the errors of ranks that wait for a call say why this one has not made it."""
+        """Has the errors of ranks that wait for a call say why this one has not made it, and the error itself name call
+        and rank."""
+        text = str(error).removeprefix(f"{call}: ")
+        if isinstance(error, ShuntError) and not text.startswith(f"{call} on rank "):
+            error.args = (f"{call} on rank {self.rank}: {text}",)
         if self._handle is not None:
-            why = str(error).replace("\0", "?")[:200]
+            why = text.replace("\0", "?")[:200]
             self._lib.shunt_note_refusal(self._handle, call.encode(), why.encode(errors="replace"))
 
     def _interrupted(self, handle: int | None, error: BaseException) -> None:

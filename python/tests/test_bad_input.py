@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import shunt
-from shunt import _buffers
+from shunt import _buffers, _operations
 
 f4 = np.zeros(4, "float32")
 INVALID = shunt.InvalidArgumentError
@@ -158,8 +158,8 @@ TABLE = [
     (lambda c: in_window(c, lambda w: w.peer_address(7)), INVALID, "peer 7 is not a rank"),
     (lambda c: in_window(c, lambda w: w.peer_address("left")), INVALID, "peer is 'left', want a whole number"),
     (lambda c: c.register(np.zeros(4)).peer_address(1 << 40), INVALID, "does not fit 32 bits"),
-    (lambda c: c.register(np.zeros(0)), INVALID, "register: the buffer is empty"),
-    (lambda c: c.register(np.zeros(0), symmetric=True), INVALID, "register: the buffer is empty"),
+    (lambda c: c.register(np.zeros(0)), INVALID, "register on rank 0: the buffer is empty"),
+    (lambda c: c.register(np.zeros(0), symmetric=True), INVALID, "register on rank 0: the buffer is empty"),
     (lambda c: c.register([1.0]), INVALID, "buffer: list is no buffer"),
     (lambda c: c.register(np.zeros((4, 4)).T), INVALID, "is not C-contiguous"),
     (lambda c: c.explain("all_deduce", 1), INVALID, "unknown collective"),
@@ -249,6 +249,9 @@ def test_wrong_call(comm, case):
     assert type(caught.value) is kind, repr(caught.value)
     assert text in str(caught.value)
     assert caught.value.code is kind.code
+    name = call.__code__.co_names[0]
+    if name in _operations.STARTABLE:
+        assert str(caught.value).startswith(f"{name} on rank 0: ")
     # The communicator has not suffered.
     x = np.full(2, 7.0)
     assert comm.all_reduce(x, np.zeros(2)).tolist() == [7, 7]

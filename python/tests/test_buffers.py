@@ -105,7 +105,7 @@ def test_every_kind_of_buffer(comm, kind):
         elif refusal is not None:
             with pytest.raises(shunt.InvalidArgumentError) as refused:
                 call(given)
-            assert str(refused.value).startswith(f"{what}: ") and refusal in str(refused.value)
+            assert str(refused.value).startswith(f"all_reduce on rank 0: {what}: ") and refusal in str(refused.value)
 
 
 @pytest.mark.parametrize("make", [released, unmapped], ids=["released view", "closed mapping"])

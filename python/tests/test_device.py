@@ -156,7 +156,7 @@ class Quick(shunt.Communicator):
     """A communicator of no library."""
 
     def __init__(self, rank=0):
-        self.on_device, self.rank, self.world = True, rank, 2
+        self.on_device, self._rank, self._world = True, rank, 2
         self._groups, self._handle, self.asked = {}, None, []
         self._lib, self._arrays = Noting(self.asked), _device
         self._all_reduce = self._lib.shunt_all_reduce

@@ -91,5 +91,5 @@ def test_a_limit_of_objects_that_is_no_number(comm, limit):
     for call in (lambda: comm.broadcast_object(1, limit=limit), lambda: comm.all_gather_object(1, limit=limit),
                  lambda: comm.gather_object(1, limit=limit), lambda: comm.scatter_object([1], limit=limit),
                  lambda: comm.send_object(1, 0, limit=limit), lambda: comm.recv_object(0, limit=limit)):
-        with pytest.raises(shunt.InvalidArgumentError, match="_object: limit is .*, want a whole number"):
+        with pytest.raises(shunt.InvalidArgumentError, match="_object on rank 0: limit is .*, want a whole number"):
             call()

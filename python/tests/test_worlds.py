@@ -31,7 +31,9 @@ def test_timeout_names_the_rank_that_stayed_away(world):
 def test_refused_arguments_are_told_to_who_waits(world, call):
     waits, refuses = (out.strip() for out in world.run(2, "refuses", call))
     name = {"number": "all_reduce"}.get(call, call)
-    assert refuses and f"rank 1 refused its {name}: {refuses[:200]}" in waits, (waits, refuses)
+    assert refuses.startswith(f"{name} on rank 1: "), refuses
+    why = refuses.removeprefix(f"{name} on rank 1: ")
+    assert why and f"rank 1 refused its {name}: {why[:200]}" in waits, (waits, refuses)
 
 
 def test_abort_reaches_every_rank(world):

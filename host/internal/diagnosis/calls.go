@@ -96,3 +96,10 @@ func (o *Observer) Conflict() *plugin.Error {
 func (o *Observer) Mismatch(rank int, text string) *plugin.Error {
 	return &plugin.Error{Code: plugin.Mismatch, Rank: rank, Message: text + o.rejections(contradiction)}
 }
+
+// Deserted returns the error of a call that waits for a rank that has closed the communicator.
+func (o *Observer) Deserted(peer int) *plugin.Error {
+	e := o.Mismatch(peer, fmt.Sprintf("%s has closed the communicator while rank %d waits for it", o.PeerName(peer), o.Rank))
+	e.Code = plugin.Closed
+	return e
+}

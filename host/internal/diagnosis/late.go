@@ -1,7 +1,6 @@
 package diagnosis
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/shunt-ccl/shunt/plugin"
@@ -39,8 +38,7 @@ func (l *Late) Look(o *Observer, flights *Flights, engine bool, idle func() bool
 	}
 	reason := o.PeerTimeout(behind, "")
 	if closed {
-		reason = o.Mismatch(behind, fmt.Sprintf("%s has closed the communicator while rank %d waits for it",
-			o.PeerName(behind), o.Rank))
+		reason = o.Deserted(behind)
 	}
 	reason.Message += flights.Awaiting(o, behind)
 	return reason

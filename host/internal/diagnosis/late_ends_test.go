@@ -93,7 +93,7 @@ func TestBeingBehindBeginsAnew(t *testing.T) {
 	require.NotNil(t, looks(&l, o, true, false, &now, o.Timeout))
 }
 
-// A rank that has closed the communicator with fewer calls is named at once, as a contradiction; one that has called as
+// A rank that has closed the communicator with fewer calls is named at once; one that has called as
 // many as this one may close it.
 func TestWhoClosesIsNotWaitedFor(t *testing.T) {
 	o, called := lateWorld(t)
@@ -104,7 +104,7 @@ func TestWhoClosesIsNotWaitedFor(t *testing.T) {
 	called(1, 2, Closed)
 	reason := looks(new(Late), o, false, false, &now, time.Second)
 	require.NotNil(t, reason)
-	require.Equal(t, plugin.Mismatch, reason.Code)
+	require.Equal(t, plugin.Closed, reason.Code)
 	require.Equal(t, 1, reason.Rank)
 	require.Contains(t, reason.Message, "has closed the communicator while rank 0 waits for it")
 }

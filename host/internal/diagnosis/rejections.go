@@ -47,7 +47,7 @@ func (o *Observer) rejections(in circumstance) string {
 	}
 	var text strings.Builder
 	named, more := 0, 0
-	mine := o.State(o.Rank)
+	mine, equal := o.State(o.Rank), o.allRejected()
 	if in == agreement {
 		mine = State{}
 	}
@@ -58,7 +58,7 @@ func (o *Observer) rejections(in circumstance) string {
 		}
 		theirs := o.State(rank)
 		clause := rejected(rank, rejection, mine, theirs)
-		if clause == "" && (in == contradiction || theirs.HasClosed()) {
+		if clause == "" && !equal && (in == contradiction || theirs.HasClosed()) {
 			clause = rejectedBefore(rank, rejection, mine)
 		}
 		switch {
@@ -74,6 +74,17 @@ func (o *Observer) rejections(in circumstance) string {
 		fmt.Fprintf(&text, "; so did %d more ranks with calls of theirs", more)
 	}
 	return text.String()
+}
+
+// allRejected says whether every rank has rejected the same call last: none of them is off by it.
+func (o *Observer) allRejected() bool {
+	seq := o.Engine.PeerRejection(o.Rank).Seq
+	for rank := range o.World {
+		if r := o.Engine.PeerRejection(rank); !r.Valid || r.Seq == 0 || r.Seq != seq {
+			return false
+		}
+	}
+	return true
 }
 
 // RejectedBy returns the last thing that a rank which is gone has rejected, to be put behind a message; "" if it went

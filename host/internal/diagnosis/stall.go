@@ -60,15 +60,15 @@ func (w *Watchdog) LookAtStall(o *Observer, stall time.Duration) *plugin.Error {
 		return nil
 	}
 	mine, theirs := o.State(o.Rank), o.State(peer)
-	vain := ""
-	switch {
+	var vain *plugin.Error
+	switch passed := PassedBy(o.Rank, mine, peer, theirs); {
 	case len(o.Topology.Hosts()) > 1: // what it has sent may still be on its way, also to a rank of its own host
-	case !theirs.HasClosed():
-		vain = PassedBy(o.Rank, mine, peer, theirs)
-	default:
-		vain = fmt.Sprintf("%s has closed the communicator while rank %d waits for it", o.PeerName(peer), o.Rank)
+	case theirs.HasClosed():
+		vain = o.Deserted(peer)
+	case passed != "":
+		vain = o.Mismatch(peer, passed)
 	}
-	if vain != "" {
+	if vain != nil {
 		return w.waitsInVain(o, peer, mine.Seq, vain)
 	}
 	w.warn(o, peer, since, mine, theirs)
@@ -97,7 +97,7 @@ func (w *Watchdog) blocks(o *Observer) *plugin.Error {
 // waitsInVain takes a second look at a rank that will not come, as the first may have been too early: the rank's record
 // was written after its last signal. So if the semaphore still does not have that signal, and this rank is still in
 // the same call, the signal will never come.
-func (w *Watchdog) waitsInVain(o *Observer, peer int, seq uint64, vain string) *plugin.Error {
+func (w *Watchdog) waitsInVain(o *Observer, peer int, seq uint64, vain *plugin.Error) *plugin.Error {
 	_, again, _, _ := o.Engine.Waiting()
 	if again != peer || o.State(o.Rank).Seq != seq || !o.Engine.Unsatisfied() {
 		w.deserted = 0
@@ -106,7 +106,7 @@ func (w *Watchdog) waitsInVain(o *Observer, peer int, seq uint64, vain string) *
 	before := w.deserted
 	w.deserted = 1 + peer
 	if before == 1+peer { // a second look agrees, or nothing is said
-		return o.Mismatch(peer, vain)
+		return vain
 	}
 	return nil
 }

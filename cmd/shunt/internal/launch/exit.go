@@ -56,7 +56,11 @@ type Failure struct {
 	TimedOut bool           // of the caller's; the launcher knows only that it was to end the job
 }
 
-// Error names the first failed rank and how the others ended.
+// mostEarly is the most ranks that Error names of those that had ended before.
+const mostEarly = 8
+
+// Error names the first failed rank, how the others ended, and who had ended well before: the failed may have waited
+// for one of these.
 func (f *Failure) Error() string {
 	var b strings.Builder
 	job := "the job"
@@ -76,6 +80,22 @@ func (f *Failure) Error() string {
 		default:
 			fmt.Fprintf(&b, "\n%s: %s", f.Label, e)
 		}
+	}
+	var early []string
+	for _, e := range f.Exits {
+		if !e.Failed() && !e.launcher && e.PID != 0 && e.After < f.First.After {
+			early = append(early, fmt.Sprint(e.Rank))
+		}
+	}
+	switch n := len(early); {
+	case n == 0:
+	case n == 1:
+		fmt.Fprintf(&b, "\n%s: rank %s had exited with status 0 before", f.Label, early[0])
+	default:
+		if n > mostEarly {
+			early = append(early[:mostEarly], fmt.Sprintf("%d more", n-mostEarly))
+		}
+		fmt.Fprintf(&b, "\n%s: ranks %s had exited with status 0 before", f.Label, strings.Join(early, ", "))
 	}
 	return b.String()
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -40,4 +42,23 @@ func TestAProgramWhereNothingMayRun(t *testing.T) {
 	err := Run(t.Context(), Job{World: 1, Path: path, Label: "test"}, nil)
 	require.ErrorIs(t, err, plugin.InvalidArgument)
 	require.ErrorContains(t, err, "permission denied; its file system is mounted noexec; ")
+}
+
+// A failed job names ranks that had ended well before: those that failed may have waited for them.
+func TestWhoHadEndedBefore(t *testing.T) {
+	failed := func(ended ...time.Duration) string {
+		f := Failure{Label: "job", World: 16, First: Exit{Rank: 0, PID: 1, Status: 3, After: time.Second}}
+		f.Exits = []Exit{f.First}
+		for i, after := range ended {
+			f.Exits = append(f.Exits, Exit{Rank: 1 + i, PID: 2 + i, After: after})
+		}
+		return f.Error()
+	}
+	const early, late = time.Millisecond, time.Minute
+	first := "job: rank 0 (pid 1) exited with status 3 after 1s; the job of 16 ended with it"
+	require.Equal(t, first, failed(late))
+	require.Equal(t, first+"\njob: rank 2 had exited with status 0 before", failed(late, early))
+	require.Equal(t, first+"\njob: ranks 1, 3 had exited with status 0 before", failed(early, late, early))
+	require.Equal(t, first+"\njob: ranks 1, 2, 3, 4, 5, 6, 7, 8, 2 more had exited with status 0 before",
+		failed(slices.Repeat([]time.Duration{early}, 10)...))
 }

@@ -191,7 +191,7 @@ void Communicator::abort(const std::string& reason) { (void)api().abort_(comm_, 
 void Communicator::check(const Where& where) const {
   shunt_status error = asyncError();
   if (error != SHUNT_OK)
-    C10_THROW_ERROR(DistBackendError, c10::str("shunt: ", where.str(), ": ", api().last_error_(comm_)));
+    C10_THROW_ERROR(DistBackendError, c10::str("shunt: ", where.str(), ": ", advised(api().last_error_(comm_))));
 }
 
 shunt_status Communicator::asyncError() const {

@@ -42,8 +42,15 @@ std::string renumbered(const std::string& text, const std::vector<int>& ranks) {
   return out + text.substr(from);
 }
 
+std::string advised(std::string text) {
+  static const std::string ours = ", shrink or re-create it";
+  if (size_t at = text.find(ours); at != std::string::npos)
+    text.replace(at, ours.size(), ": destroy_process_group, then init_process_group or new_group make another");
+  return text;
+}
+
 void throwStatus(shunt_status status, const Where& where, const std::vector<int>& ranks) {
-  std::string text = renumbered(api().last_error_(nullptr), ranks);
+  std::string text = advised(renumbered(api().last_error_(nullptr), ranks));
   if (text.empty()) text = api().status_string_(status);
   text = c10::str(names(text, where) ? nameOf(*where.group) : where.str(), ": ", text);
   if (status == SHUNT_TIMEOUT) throwTimeout(text);

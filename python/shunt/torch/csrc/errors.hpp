@@ -47,6 +47,9 @@ struct Where {
 // i. As it is where ranks is empty.
 std::string renumbered(const std::string& text, const std::vector<int>& ranks);
 
+// The text of a failed communicator with the way out that torch.distributed has: groups do not shrink.
+std::string advised(std::string text);
+
 // A DistBackendError that says "timeout", by which programs tell it from others.
 [[noreturn]] void throwTimeout(const std::string& text);
 
