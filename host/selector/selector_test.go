@@ -57,8 +57,10 @@ func TestCheapestBySize(t *testing.T) {
 
 // Ranges follow each other from nothing to any size, and each is as long as its choice is the same.
 func TestRangesAreWhole(t *testing.T) {
-	limited := append([]Candidate{candidate("shm/few", 0.5, 100, 200, 300), candidate("shm/one", 0.1, 100, 512, 512)}, three...)
-	for _, c := range []*Choice{compile(t, "", three), compile(t, "", limited), compile(t, "all_reduce:100-1K=nccl", limited),
+	limited := append([]Candidate{candidate("shm/few", 0.5, 100, 200, 300), candidate("shm/one", 0.1, 100, 512, 512)},
+		three...)
+	for _, c := range []*Choice{compile(t, "", three), compile(t, "", limited),
+		compile(t, "all_reduce:100-1K=nccl", limited),
 		compile(t, "", []Candidate{candidate("shm/small", 1, 10, 0, 100), candidate("shm/large", 1, 10, 200, 0)})} {
 		next, before := int64(0), "of no range"
 		for _, e := range c.Ranges() {

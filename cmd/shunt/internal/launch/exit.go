@@ -87,9 +87,9 @@ func (f *Failure) Error() string {
 			early = append(early, fmt.Sprint(e.Rank))
 		}
 	}
-	switch n := len(early); {
-	case n == 0:
-	case n == 1:
+	switch n := len(early); n {
+	case 0:
+	case 1:
 		fmt.Fprintf(&b, "\n%s: rank %s had exited with status 0 before", f.Label, early[0])
 	default:
 		if n > mostEarly {
