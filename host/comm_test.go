@@ -407,7 +407,7 @@ func TestMeetingPlaceFromEnvironmentWithRankFromOptions(t *testing.T) {
 }
 
 // Two ranks that send to each other first wait in a circle. Both may return the timeout of one, so it must say which
-// rank waited for which.
+// rank waited for which, and says the way out.
 func TestTimeoutSaysWhoWaitedForWhom(t *testing.T) {
 	var both sync.WaitGroup // or the second may find that the first has closed
 	both.Add(2)
@@ -421,6 +421,7 @@ func TestTimeoutSaysWhoWaitedForWhom(t *testing.T) {
 	for _, err := range errs {
 		require.ErrorIs(t, err, plugin.Timeout)
 		require.Regexp(t, `rank (0 got no response from peer rank 1|1 got no response from peer rank 0) \(pid \d+, host .+\) for 1s in step \d+ of track \d+ of send by shm/[a-z_]+; that rank called #\d send, count 1048576 of float32, rank`, err)
+		require.ErrorContains(t, err, "; where both send first, each waits for the other's recv: calls of one group run together")
 	}
 }
 

@@ -56,6 +56,9 @@ func (o *Observer) PeerTimeout(peer int, where string) *plugin.Error {
 		reason.Rank = peer
 		theirs, ours := o.State(peer), o.State(o.Rank)
 		reason.Message += fmt.Sprintf("; that rank %s, rank %d %s", theirs, o.Rank, ours)
+		if ours.sends(peer) && theirs.sends(o.Rank) {
+			reason.Message += "; where both send first, each waits for the other's recv: calls of one group run together"
+		}
 		if what := WaitsForNetwork(o.Rank, ours, peer, theirs); what != "" && !o.Topology.SameHost(peer, o.Rank) {
 			reason.Message += fmt.Sprintf(", so %s waits for the network: host %s and host %s must reach each other on all ports, and by the interfaces that their transport uses",
 				what, o.Topology.Places[peer].Host, o.Topology.Places[o.Rank].Host)

@@ -63,6 +63,9 @@ func (s State) Collectives() uint64 {
 	return s.Seq
 }
 
+// sends says whether a send to another is the last that the rank has called; it may have ended, which is not seen.
+func (s State) sends(to int) bool { return s.Valid && s.Collective == plugin.Send && s.Root == to }
+
 // PassedBy says that a rank is in a later collective than the one in which others wait for it, or returns "" if it is
 // not. A rank that ends a collective has sent all that others wait for, so the two called different ones. What the rank
 // sent last may still be on its way: only a second look is proof.
