@@ -2,6 +2,7 @@ package cudatest
 
 import (
 	"slices"
+	"sync/atomic"
 
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/plugin"
@@ -13,7 +14,7 @@ type Management struct {
 	// PathOf is the way from one GPU to another, by position; nil: NVLink where links lead, and access everywhere.
 	PathOf func(device, peer int) cuda.Path
 	// Closed counts the calls of Close.
-	Closed int
+	Closed atomic.Int32
 }
 
 var _ cuda.Management = (*Management)(nil)
@@ -48,7 +49,7 @@ func NewManagement(devices int, links func(a, b int) int) *Management {
 
 // Close counts.
 func (m *Management) Close() error {
-	m.Closed++
+	m.Closed.Add(1)
 	return nil
 }
 

@@ -209,7 +209,7 @@ func TestPathsAreLookedForOnce(t *testing.T) {
 		s.Memory, s.Topology = plugin.MemoryKindCuda, topology.New(places)
 		require.Equal(t, want.links, s.lookFrom(driver)[1].NVLinks)
 		require.Equal(t, want.looks, looks)
-		require.Equal(t, max(looks-1, 0), management.Closed, "what was opened is closed")
+		require.EqualValues(t, max(looks-1, 0), management.Closed.Load(), "what was opened is closed")
 	}
 	other, _ := twoGPUs(t)
 	s := of(0, nil)
