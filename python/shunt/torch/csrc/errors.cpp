@@ -43,9 +43,9 @@ std::string renumbered(const std::string& text, const std::vector<int>& ranks) {
 }
 
 std::string advised(std::string text) {
-  static const std::string ours = ", shrink or re-create it";
+  static const std::string ours = "shrink or re-create it";
   if (size_t at = text.find(ours); at != std::string::npos)
-    text.replace(at, ours.size(), ": destroy_process_group, then init_process_group or new_group make another");
+    text.replace(at, ours.size(), "destroy the group and make another");
   return text;
 }
 
