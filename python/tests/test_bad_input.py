@@ -65,6 +65,8 @@ TABLE = [
     (lambda c: c.all_reduce(array.array("h", [1])), INVALID, "format 'h' is none of Shunt's dtypes"),
     (lambda c: c.all_reduce(f4, dtype="float12"), INVALID, "unknown dtype 'float12'; known are int8"),
     (lambda c: c.all_reduce(f4, dtype=99), INVALID, "unknown dtype 99"),
+    # 8 bytes in numpy, 4 in torch
+    (lambda c: c.all_reduce(f4, dtype="float"), INVALID, "unknown dtype 'float'; known are "),
     (lambda c: c.all_reduce(f4, dtype="float64"), INVALID, "elements of 4 bytes"),
     (lambda c: c.all_reduce(bytearray(7), dtype="float32"), INVALID, "7 bytes are no whole number of float32"),
     (lambda c: c.all_reduce(f4, np.zeros(4, "float64")), INVALID, "send holds float32, recv holds float64"),
@@ -255,6 +257,12 @@ def test_wrong_call(comm, case):
     # The communicator has not suffered.
     x = np.full(2, 7.0)
     assert comm.all_reduce(x, np.zeros(2)).tolist() == [7, 7]
+
+
+@pytest.mark.parametrize("name", ["rank", "world", "size"])
+def test_what_a_communicator_is_cannot_be_assigned(comm, name):
+    with pytest.raises(AttributeError):
+        setattr(comm, name, 7)
 
 
 class OnDevice:

@@ -36,6 +36,12 @@ def test_refused_arguments_are_told_to_who_waits(world, call):
     assert why and f"rank 1 refused its {name}: {why[:200]}" in waits, (waits, refuses)
 
 
+def test_programs_that_just_end_print_nothing(world):
+    """What calls would return as errors is no warning: there is no further call."""
+    for rank, (status, _, err) in enumerate(world.finish(world.start(3, "ends_without_close"))):
+        assert (status, err) == (0, ""), f"rank {rank}"
+
+
 def test_abort_reaches_every_rank(world):
     world.run(3, "aborts")
 
