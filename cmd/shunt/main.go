@@ -151,7 +151,7 @@ func newRoot() *cobra.Command {
 	return root
 }
 
-// parsing is what a number's parser puts in front of what was wrong.
+// parsing matches the words that a parser of numbers puts in front of its reason.
 var parsing = regexp.MustCompile(`strconv\.\w+: parsing "[^"]*": `)
 
 // isKnown checks the arguments of shunt itself: the first is no command that there is.

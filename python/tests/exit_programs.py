@@ -1,6 +1,7 @@
 """Ranks of test_worlds.py that exit: exit_programs.py NAME [arguments]."""
 
 import sys
+import time
 
 import numpy as np
 
@@ -19,6 +20,16 @@ def exits(*code):
             comm.barrier()
         except shunt.ShuntError as error:
             print(type(error).__name__, error)
+
+
+def ends_without_close():
+    """Each rank ends when it knows that those before it have."""
+    comm = shunt.init()
+    comm.all_reduce(np.ones(2))
+    sys.stdin.read()
+    while comm.rank > 0 and comm.error is None:
+        time.sleep(0.001)
+    assert comm.rank == 0 or isinstance(comm.error, shunt.PeerDiedError)
 
 
 if __name__ == "__main__":

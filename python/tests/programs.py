@@ -282,16 +282,6 @@ def refuses(call):
     comm.close()
 
 
-def ends_without_close():
-    """Each rank ends when it knows that those before it have."""
-    comm = shunt.init()
-    comm.all_reduce(np.ones(2))
-    sys.stdin.read()
-    while comm.rank > 0 and comm.error is None:
-        time.sleep(0.001)
-    assert comm.rank == 0 or isinstance(comm.error, shunt.PeerDiedError)
-
-
 def aborts():
     """A thread aborts the call that blocks the main thread, on every rank."""
     comm = shunt.init()

@@ -38,6 +38,7 @@ def test_refused_arguments_are_told_to_who_waits(world, call):
 
 def test_programs_that_just_end_print_nothing(world):
     """What calls would return as errors is no warning: there is no further call."""
+    world.program = "exit_programs.py"
     for rank, (status, _, err) in enumerate(world.finish(world.start(3, "ends_without_close"))):
         assert (status, err) == (0, ""), f"rank {rank}"
 
