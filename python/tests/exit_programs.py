@@ -32,5 +32,20 @@ def ends_without_close():
     assert comm.rank == 0 or isinstance(comm.error, shunt.PeerDiedError)
 
 
+def ends_before_the_store():
+    """Rank 1 ends when rank 0, whose process runs the job's store, has all it needs; rank 0 ends when it knows that."""
+    comm = shunt.init()
+    if comm.rank == 1:
+        comm.recv(np.zeros(1), 0)
+        return
+    try:
+        comm.send(np.ones(1), 1)
+    except shunt.PeerDiedError:
+        pass  # it was quick
+    while comm.error is None:
+        time.sleep(0.001)
+    assert isinstance(comm.error, shunt.PeerDiedError)
+
+
 if __name__ == "__main__":
     globals()[sys.argv[1]](*sys.argv[2:])

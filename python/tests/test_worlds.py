@@ -36,10 +36,11 @@ def test_refused_arguments_are_told_to_who_waits(world, call):
     assert why and f"rank 1 refused its {name}: {why[:200]}" in waits, (waits, refuses)
 
 
-def test_programs_that_just_end_print_nothing(world):
+@pytest.mark.parametrize("size, program", [(3, "ends_without_close"), (2, "ends_before_the_store")])
+def test_programs_that_just_end_print_nothing(world, size, program):
     """What calls would return as errors is no warning: there is no further call."""
     world.program = "exit_programs.py"
-    for rank, (status, _, err) in enumerate(world.finish(world.start(3, "ends_without_close"))):
+    for rank, (status, _, err) in enumerate(world.finish(world.start(size, program))):
         assert (status, err) == (0, ""), f"rank {rank}"
 
 
