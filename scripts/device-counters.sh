@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# device-counters.sh: hardware counters of large messages: what goes to memory and
+# device-counters.sh: hardware counters of large messages in kernels of cudaipc: what goes to memory and
 # through the L2 cache, and how busy the multiprocessors are. Rank 0 alone runs under
 # ncu, which measures three kernels of each; what has too many counters for
 # one pass is asked for in several runs, because a kernel that waits for its peers
@@ -40,7 +40,7 @@ for collective in "${collectives[@]}"; do
     under+=" --kernel-name-base function --kernel-name regex:^shunt_${collective}_ --launch-skip 4 --launch-count 3"
     under+=" --metrics $set --print-summary per-kernel --csv"
     log=$(mktemp)
-    timeout -k 5 "${LIMIT:-20}" "$shunt" bench --memory cuda -n "$ranks" --eager --no-check --no-in-place \
+    timeout -k 5 "${LIMIT:-20}" "$shunt" bench --memory cuda -n "$ranks" --transport builtin:cudaipc --eager --no-check --no-in-place \
       --collective "$collective" \
       --min "$size" --max "$size" --iters 12 --under "$under" >"$log" 2>&1
     status=$?
