@@ -40,8 +40,8 @@ for collective in "${collectives[@]}"; do
     under+=" --kernel-name-base function --kernel-name regex:^shunt_${collective}_ --launch-skip 4 --launch-count 3"
     under+=" --metrics $set --print-summary per-kernel --csv"
     log=$(mktemp)
-    timeout -k 5 "${LIMIT:-20}" "$shunt" bench --memory cuda -n "$ranks" --transport builtin:cudaipc --eager --no-check --no-in-place \
-      --collective "$collective" \
+    timeout -k 5 "${LIMIT:-20}" "$shunt" bench --memory cuda -n "$ranks" --transport builtin:cudaipc \
+      --eager --no-check --no-in-place --collective "$collective" \
       --min "$size" --max "$size" --iters 12 --under "$under" >"$log" 2>&1
     status=$?
     if grep -q ERR_NVGPUCTRPERM "$log"; then

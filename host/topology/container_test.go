@@ -83,4 +83,10 @@ func TestWhatMakesAHost(t *testing.T) {
 	require.NotEqual(t, one.id, other.id, "the host's name")
 	require.Equal(t, one.kernel, other.kernel)
 	require.NotEqual(t, look(same, "a", "x").id, look(same, "a", "y").id)
+	// Where the host has no name it has one for messages.
+	require.Equal(t, "unknown host", look(same, "", "").name)
+	// Without /proc the name alone tells hosts apart.
+	nothing := func(root fstest.MapFS) { clear(root) }
+	require.Equal(t, look(nothing, "a", "").id, look(nothing, "a", "").id)
+	require.NotEqual(t, look(nothing, "a", "").id, look(nothing, "b", "").id)
 }

@@ -54,11 +54,16 @@ func TestWholeMachines(t *testing.T) {
 				require.Equal(t, i/4, g.NUMA)
 				require.Equal(t, m.NUMA[i/4].CPUs, g.CPUs)
 				links := 0
+				var ends []string // links with the same end and version are one entry
 				for _, l := range g.NVLinks {
 					require.Equal(t, want.version, l.Version)
 					require.Equal(t, "switch", l.To)
 					links += l.Links
+					ends = append(ends, l.PCI)
 				}
+				slices.Sort(ends)
+				require.Equal(t, m.Switches, slices.Compact(ends))
+				require.Len(t, g.NVLinks, len(m.Switches))
 				for j := range m.GPUs {
 					p := m.GPUPaths[i][j]
 					require.Equal(t, topology.AccessYes, p.Access)
@@ -319,6 +324,21 @@ func TestParse(t *testing.T) {
 		require.NoError(t, err)
 		_, err = topology.Parse(text)
 		require.ErrorContains(t, err, want)
+	}
+	for _, list := range []string{"gpus", "nics", "numa", "switches", "places"} {
+		var m map[string]any
+		text, err := json.Marshal(topology.Scan(topologytest.PCIe(2).Sources()))
+		require.NoError(t, err)
+		require.NoError(t, json.Unmarshal(text, &m))
+		element := any(map[string]any{})
+		if list == "switches" {
+			element = "0000:07:00.0"
+		}
+		m[list] = slices.Repeat([]any{element}, 1025)
+		text, err = json.Marshal(m)
+		require.NoError(t, err)
+		_, err = topology.Parse(text)
+		require.ErrorContains(t, err, "are too many", list)
 	}
 	for _, text := range []string{"", "[]", "null", `{"schema":1}{}`, "{", `{"schema":"1"}`} {
 		_, err := topology.Parse([]byte(text))

@@ -42,9 +42,11 @@ func TestNICs(t *testing.T) {
 	root := tree(t, map[string]string{
 		// Two ports of one adapter, each a function with an InfiniBand device; one is down.
 		pci + "0/numa_node":                             "1\n",
-		pci + "0/infiniband/mlx5_10/ports/1/state":      "4: ACTIVE\n",
-		pci + "0/infiniband/mlx5_10/ports/1/rate":       "400 Gb/sec (4X NDR)\n",
-		pci + "0/infiniband/mlx5_10/ports/1/link_layer": "InfiniBand\n",
+		pci + "0/infiniband/mlx5_11/ports/1/state":      "4: ACTIVE\n",
+		pci + "0/infiniband/mlx5_11/ports/1/rate":       "400 Gb/sec (4X NDR)\n",
+		pci + "0/infiniband/mlx5_11/ports/1/link_layer": "InfiniBand\n",
+		pci + "0/infiniband/mlx5_100/ports/10/state":    "1: DOWN\n",
+		pci + "0/infiniband/mlx5_100/ports/9/state":     "1: DOWN\n",
 		pci + "0/net/ib0/operstate":                     "up\n",
 		pci + "0/net/ib0/speed":                         "400000\n",
 		pci + "1/numa_node":                             "-1\n",
@@ -54,7 +56,8 @@ func TestNICs(t *testing.T) {
 		pci + "1/infiniband/mlx5_9/ports/readme":        "no port\n",
 		"sys/bus/pci/devices/0000:01:00.0":              "-> ../../../devices/pci0000:00/0000:00:01.0/0000:01:00.0",
 		"sys/bus/pci/devices/0000:01:00.1":              "-> ../../../devices/pci0000:00/0000:00:01.0/0000:01:00.1",
-		"sys/class/infiniband/mlx5_10":                  "-> ../../devices/pci0000:00/0000:00:01.0/0000:01:00.0/infiniband/mlx5_10",
+		"sys/class/infiniband/mlx5_11":                  "-> ../../devices/pci0000:00/0000:00:01.0/0000:01:00.0/infiniband/mlx5_11",
+		"sys/class/infiniband/mlx5_100":                 "-> ../../devices/pci0000:00/0000:00:01.0/0000:01:00.0/infiniband/mlx5_100",
 		"sys/class/infiniband/mlx5_9":                   "-> ../../devices/pci0000:00/0000:00:01.0/0000:01:00.1/infiniband/mlx5_9",
 		"sys/class/net/ib0":                             "-> ../../devices/pci0000:00/0000:00:01.0/0000:01:00.0/net/ib0",
 		// A virtual machine's interface is a device below the PCI function.
@@ -74,7 +77,8 @@ func TestNICs(t *testing.T) {
 		{PCI: "0000:01:00.1", NUMA: -1, Interfaces: []Interface{},
 			InfiniBand: []HCA{{"mlx5_9", []HCAPort{{1, "DOWN", 2500, ""}, {2, "", 0, ""}}}}},
 		{PCI: "0000:01:00.0", NUMA: 1, Interfaces: []Interface{{"ib0", 400000, "up"}},
-			InfiniBand: []HCA{{"mlx5_10", []HCAPort{{1, "ACTIVE", 400000, "InfiniBand"}}}}},
+			InfiniBand: []HCA{{"mlx5_11", []HCAPort{{1, "ACTIVE", 400000, "InfiniBand"}}},
+				{"mlx5_100", []HCAPort{{9, "DOWN", 0, ""}, {10, "DOWN", 0, ""}}}}},
 		{NUMA: -1, Interfaces: []Interface{{"bond0", 0, "down"}}, InfiniBand: []HCA{}},
 	}
 	if got := nics(os.DirFS(root)); !reflect.DeepEqual(got, want) {

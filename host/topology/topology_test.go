@@ -239,8 +239,11 @@ func TestSystemFiles(t *testing.T) {
 		"sys/fs/cgroup/cpu,cpuacct/x/cpu.cfs_quota_us":              file("-1\n"),
 		"sys/fs/cgroup/cpu,cpuacct/x/cpu.cfs_period_us":             file("100000\n"),
 	}
-	if got := nodesOf(root, []int{3, 4}); !reflect.DeepEqual(got, []int{0, 1}) {
-		t.Errorf("nodes %v", got)
+	for _, c := range []struct{ cpus, want []int }{{[]int{3, 4}, []int{0, 1}}, {[]int{5}, []int{1}}, {[]int{0}, []int{0}},
+		{[]int{8}, nil}} {
+		if got := nodesOf(root, c.cpus); !reflect.DeepEqual(got, c.want) {
+			t.Errorf("nodes %v of CPUs %v, want %v", got, c.cpus, c.want)
+		}
 	}
 	if got := cores(root); got != 2 {
 		t.Errorf("%d cores", got)

@@ -22,8 +22,8 @@ import plan
 import truth
 from runner import Runner
 
-#: How much more may be in use after an epoch than after an earlier one. torch 2.11 itself keeps 47 KiB of host memory of
-#: every graph that it has captured, also when the graph is gone and its cache is emptied.
+#: How much more may be in use after an epoch than after an earlier one. torch 2.11 itself keeps 47 KiB of host memory
+#: of every graph that it has captured, also when the graph is gone and its cache is emptied.
 SLACK = {"device": 64 << 20, "host": 512 << 20, "files": 8}
 #: The same on GPUs where the choice of transports is free: NCCL makes its communicator for the first call that it wins,
 #: in whatever epoch, and keeps it. On 2 H200 it took at most 910 MiB of a device, 502 MiB of the host, 28 descriptors.
