@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -85,12 +86,15 @@ func TestNoDriver(t *testing.T) {
 }
 
 func TestDeathOfARankIsNamed(t *testing.T) {
-	results := world(t, 3, program(t, "test/peer_death.c"))
-	var exit *exec.ExitError
-	require.ErrorAs(t, results[2].err, &exit)
-	require.Equal(t, "signal: killed", exit.String())
-	for rank := range 2 {
-		require.NoError(t, results[rank].err, results[rank].errors)
+	binary := program(t, "test/peer_death.c")
+	for end, signal := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "fault": syscall.SIGSEGV} {
+		results := world(t, 3, binary, end)
+		var exit *exec.ExitError
+		require.ErrorAs(t, results[2].err, &exit)
+		require.Equal(t, signal, exit.Sys().(syscall.WaitStatus).Signal(), results[2].errors)
+		for rank := range 2 {
+			require.NoError(t, results[rank].err, results[rank].errors)
+		}
 	}
 }
 
