@@ -35,7 +35,7 @@ extern const ElfW(Ehdr) __ehdr_start __attribute__((visibility("hidden")));
  * package: Go then waits for the end of the program's constructors. */
 static int is_program(void) { return (uintptr_t)&__ehdr_start + __ehdr_start.e_phoff == getauxval(AT_PHDR); }
 
-/* crash ends the process by the signal that it is called for, where it came: what is at fault stands in the core dump. */
+/* crash ends the process by its signal, where that came: what is at fault stands in the core dump. */
 static void crash(int signal, siginfo_t *info, void *context) {
   (void)context;
   struct sigaction plain = {.sa_handler = SIG_DFL};
@@ -43,9 +43,9 @@ static void crash(int signal, siginfo_t *info, void *context) {
   if (info->si_code <= 0) raise(signal); /* sent: nothing is repeated on return; it is blocked until then */
 }
 
-/* Faults in C code, as of a call with memory that is not there or of a transport, come to Go's handlers. They hand them
- * to those that were there before. With none, Go prints its goroutines and asks its threads for theirs by SIGQUIT, which
- * ends the program by that signal or, where all block it, after 10 seconds. */
+/* Faults in C code, as of a call with memory that is not there or of a transport, come to Go's handlers, which hand
+ * them to those that were there before. With none, Go prints its goroutines and asks its threads for theirs by SIGQUIT,
+ * which ends the program by that signal or, where all block it, after 10 seconds. */
 static void end_by_faults(void) {
   static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE};
   for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {

@@ -34,6 +34,7 @@ type manner struct {
 	connect func(rank int, x plugin.Exchange) error
 	prepare func(e plugin.Endpoint, req plugin.Request) (*plugin.Plan, error) // broadcasts only
 	close   func(rank int)
+	abort   func(rank int)
 	regions func(rank int, own []plugin.Region) []plugin.Region
 }
 
@@ -85,9 +86,9 @@ func (e *exchangingEndpoint) Publish(_ context.Context, x plugin.Exchange) ([]by
 
 func (e *exchangingEndpoint) Connect(_ context.Context, x plugin.Exchange, all [][]byte) error {
 	e.of.mu.Lock()
-	defer e.of.mu.Unlock()
 	e.of.given = append(e.of.given, given{e.rank, x, all})
 	e.plans[fmt.Sprint(x.Request.Collective, x.Request.DType, x.Algorithm)] = true
+	e.of.mu.Unlock()
 	if e.of.connect != nil {
 		return e.of.connect(e.rank, x)
 	}
@@ -106,6 +107,12 @@ func (e *exchangingEndpoint) Close() error {
 		e.of.close(e.rank)
 	}
 	return e.Endpoint.Close()
+}
+
+func (e *exchangingEndpoint) Abort(string) {
+	if e.of.abort != nil {
+		e.of.abort(e.rank)
+	}
 }
 
 func (e *exchangingEndpoint) Prepare(ctx context.Context, req plugin.Request, algorithm string) (*plugin.Plan, error) {
@@ -330,6 +337,30 @@ func TestTheRankThatCannotConnectIsNamed(t *testing.T) {
 				require.ErrorContains(t, err, "connecting transport exchanging: "+want, "rank %d, %v", rank, code)
 			}
 		}
+	}
+}
+
+// Ranks that wait in their transports for one that could not connect are told, long before the timeout.
+func TestRanksThatConnectHearOfOneThatCannot(t *testing.T) {
+	aborted := [3]chan struct{}{make(chan struct{}), make(chan struct{}), make(chan struct{})}
+	began := time.Now()
+	errs := exchanged(t, manner{
+		connect: func(rank int, _ plugin.Exchange) error {
+			if rank == 1 {
+				return plugin.Errorf(plugin.System, "no queue pair is left")
+			}
+			select {
+			case <-aborted[rank]:
+				return plugin.Errorf(plugin.Aborted, "rank %d was told", rank)
+			case <-time.After(20 * time.Second):
+				return plugin.Errorf(plugin.Timeout, "rank %d was not told", rank)
+			}
+		},
+		abort: func(rank int) { close(aborted[rank]) },
+	}, func(*host.Communicator) error { return nil })
+	require.Less(t, time.Since(began), 15*time.Second)
+	for rank, err := range errs {
+		require.ErrorContains(t, err, "connecting transport exchanging: no queue pair is left", "rank %d", rank)
 	}
 }
 

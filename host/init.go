@@ -94,7 +94,7 @@ func newCommunicator(ctx context.Context, j *job.Job, what, label string, ranks 
 		return nil, c.observer.WrapError(what, err)
 	}
 	failed = c.readPeers(found)
-	leaveOut := c.plans.LeaveOut(published.Connect(ctx), c.endpoints.Optional)
+	leaveOut := c.plans.LeaveOut(published.Connect(ctx, c.endpoints.Optional), c.endpoints.Optional)
 	alone := []plugin.Collective{plugin.Send, plugin.Recv}
 	if c.device != nil {
 		alone = c.device.alone()

@@ -96,6 +96,28 @@ func TestGivenUpWindowKeepsNoMemory(t *testing.T) {
 	})...))
 }
 
+// A transport that does not return from allocate is named on every rank, before all time is over.
+func TestWindowsWhoseMemoryDoesNotCome(t *testing.T) {
+	end := make(chan struct{})
+	defer close(end)
+	strictly.allocated = func(rank int) {
+		if rank == 1 {
+			<-end
+		}
+	}
+	errs := worldErrors(t, 2, func(_ int, o *host.Options) {
+		o.Transports, o.Timeout = []string{"builtin:strict"}, 2*time.Second
+	}, func(c *host.Communicator) error {
+		_, err := c.NewWindow(t.Context(), 64)
+		return err
+	})
+	for rank, err := range errs {
+		require.Equal(t, plugin.Timeout, plugin.CodeOf(err), "rank %d", rank)
+		require.ErrorContains(t, err, "rank 1: transport strict", "rank %d", rank)
+		require.ErrorContains(t, err, "did not return from allocate", "rank %d", rank)
+	}
+}
+
 // A window whose plans one rank could not prepare can be made later: no rank has kept any of them.
 func TestWindowAfterOneWhosePlansFailedOnOneRank(t *testing.T) {
 	var failed atomic.Bool

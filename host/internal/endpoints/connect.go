@@ -65,7 +65,6 @@ func (s *Set) Connect(ctx context.Context, id uint64, failed error, leaveOut rou
 	if len(s.List) == 0 {
 		return errors.Join(s.noneServes(), failed)
 	}
-	s.opened.Store(true)
 	failed = errors.Join(failed, s.mapAll(ctx, x, of))
 	s.Engines = s.newEngines()
 	if s.GPU == nil {

@@ -43,10 +43,10 @@ type Set struct {
 	windows        map[uint32]*Window
 	placeOfWindows uint32
 
-	share   *memory.Share // nil in a world of one
-	control []io.Closer   // every rank's control page
-	abroad  atomic.Bool   // some ranks are on other hosts, whose control pages are this rank's own and filled by Tell
-	opened  atomic.Bool   // List stays as it is
+	share   *memory.Share               // nil in a world of one
+	control []io.Closer                 // every rank's control page
+	abroad  atomic.Bool                 // some ranks are on other hosts; Tell fills their control pages, which are ours
+	told    atomic.Pointer[[]*Endpoint] // whom Abort tells
 	telling telling
 	watch   watch
 }
@@ -68,6 +68,7 @@ func (s *Set) Open(ctx context.Context, loaded []*carrier.Loaded, config plugin.
 	options func(transport string) map[string]string) (absent map[string]error, err error) {
 	ctx, cancel := plans.TransportTime(ctx)
 	defer cancel()
+	defer s.listen()
 	absent = map[string]error{}
 	s.windows, s.placeOfWindows = map[uint32]*Window{}, uint32(len(loaded)*plugin.MaxRegions)
 	infos := make([]plugin.Info, 0, len(loaded))
@@ -149,17 +150,31 @@ func (s *Set) add(l *carrier.Loaded, endpoint plugin.Endpoint, base uint32) erro
 // closeAbsent closes the endpoints of the transports that the ranks have agreed to do without. The error is this rank's
 // alone.
 func (s *Set) closeAbsent() error {
-	var err error
+	var left []*Endpoint
 	s.List = slices.DeleteFunc(s.List, func(e *Endpoint) bool {
-		if s.Plans.Absent[e.Name] == "" {
-			return false
+		absent := s.Plans.Absent[e.Name] != ""
+		if absent {
+			left = append(left, e)
 		}
+		return absent
+	})
+	s.listen()
+	var err error
+	for _, e := range left {
 		if failed := e.close(); failed != nil {
 			err = errors.Join(err, fmt.Errorf("closing transport %s: %w", e.Name, failed))
 		}
-		return true
-	})
+	}
 	return err
+}
+
+// listen makes the endpoints that are open those whom Abort tells, now if the communicator has failed.
+func (s *Set) listen() {
+	list := slices.Clone(s.List)
+	s.told.Store(&list)
+	if reason := s.Failure.Reason(); reason != nil {
+		s.tell(reason)
+	}
 }
 
 // noneServes says why every transport is left out. All ranks return the same.
@@ -181,6 +196,8 @@ func (s *Set) forWindows(ctx context.Context) (*Endpoint, error) {
 	if hosts := len(s.Topology.Hosts()); hosts > 1 {
 		return nil, plugin.Errorf(plugin.Unsupported, "windows reach the ranks of one host, and these run on %d", hosts)
 	}
+	ctx, cancel := plans.TransportTime(ctx)
+	defer cancel()
 	for _, e := range s.List {
 		if e.Features&plugin.FeatureBuffers == 0 {
 			continue

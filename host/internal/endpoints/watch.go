@@ -124,8 +124,12 @@ func (s *Set) Abort(reason *plugin.Error) {
 	default:
 		s.GPU.Exec.Abort()
 	}
-	if s.opened.Load() { // else the list still grows
-		for _, e := range s.List {
+	s.tell(reason)
+}
+
+func (s *Set) tell(reason *plugin.Error) {
+	if list := s.told.Load(); list != nil {
+		for _, e := range *list {
 			go e.Abort(reason.Message)
 		}
 	}

@@ -50,7 +50,7 @@ func watched(t *testing.T, kind plugin.MemoryKind, e *checked) (*Set, chan *plug
 		release()
 	})
 	s.List = []*Endpoint{{Transport: plans.Transport{Name: "frail", Endpoint: e}}}
-	s.opened.Store(true)
+	s.listen()
 	return s, reasons
 }
 

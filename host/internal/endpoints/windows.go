@@ -9,6 +9,7 @@ import (
 
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host/internal/buffers"
+	"github.com/shunt-ccl/shunt/host/internal/plans"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -47,7 +48,9 @@ func (s *Set) NewWindow(ctx context.Context, tag string, size WindowSize) (*Wind
 	var mine plugin.Region
 	if err == nil {
 		w.ID = s.placeOfWindows + place - w.endpoint.Base
-		mine, err = w.endpoint.Endpoint.Allocate(ctx, w.ID, size.Total)
+		allocating, cancel := plans.TransportTime(ctx)
+		mine, err = w.endpoint.Endpoint.Allocate(allocating, w.ID, size.Total)
+		cancel()
 	}
 	if err = s.Group.Agree(ctx, tag+" memory", err); err != nil {
 		if mine.Bytes > 0 {

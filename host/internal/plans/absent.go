@@ -42,6 +42,7 @@ func encode(v any) []byte {
 }
 
 func (pl *Planner) leaveOut(answers [][]byte) error {
+	pl.heard()
 	optional := true
 	all := make([]absences, len(answers))
 	for rank, answer := range answers {

@@ -160,12 +160,15 @@ func (p *Publication) hear(answers [][]byte) error {
 }
 
 // Connect hands each endpoint what all ranks have published. It returns the errors of those that cannot be connected,
-// by transport.
-func (p *Publication) Connect(ctx context.Context) map[string]error {
+// by transport; LeaveOut takes them, with optional.
+func (p *Publication) Connect(ctx context.Context, optional bool) map[string]error {
 	failed := map[string]error{}
 	for i, item := range p.items {
 		if err := connectItem(ctx, item, i, p.all); err != nil {
 			failed[item.transport.Name] = err
+			if !optional || plugin.CodeOf(err) != plugin.Unsupported {
+				p.pl.failUnheard(err)
+			}
 		}
 	}
 	return failed
@@ -292,20 +295,27 @@ func (i exchangeItem) publish(ctx context.Context) ([]byte, error) {
 const unheardTime = 3 * time.Second
 
 // connectAll connects every item, up to the first that fails. The caller agrees with the other ranks on the outcome and
-// then calls heard. Ranks that do not come soon may wait for this one inside their transports: the communicator fails
-// then, which ends what they wait for and tells them why.
+// then calls heard.
 func (pl *Planner) connectAll(ctx context.Context, items []exchangeItem, all [][][]byte) error {
 	for i, item := range items {
 		if err := connectItem(ctx, item, i, all); err != nil {
-			reason := failure{plugin.CodeOf(err), err.Error()}.of(pl.Rank)
-			pl.unheard = time.AfterFunc(unheardTime, func() { pl.Fail(reason, true) })
+			pl.failUnheard(err)
 			return err
 		}
 	}
 	return nil
 }
 
-// heard is called when the ranks have agreed on what connectAll returned on each.
+// failUnheard is called where this rank could not connect. Ranks that do not come soon to hear of it may wait for this
+// one inside their transports: the communicator fails then, which ends what they wait for and tells them why.
+func (pl *Planner) failUnheard(err error) {
+	if pl.unheard == nil {
+		reason := failure{plugin.CodeOf(err), err.Error()}.of(pl.Rank)
+		pl.unheard = time.AfterFunc(unheardTime, func() { pl.Fail(reason, true) })
+	}
+}
+
+// heard is called when the ranks have agreed on what each could connect.
 func (pl *Planner) heard() {
 	if pl.unheard != nil {
 		pl.unheard.Stop()

@@ -89,7 +89,7 @@ func TestPublishingForATransportThatIsLeftOut(t *testing.T) {
 				continue
 			}
 			require.NoError(t, err, "rank %d", rank)
-			require.Empty(t, published[rank].Connect(t.Context()))
+			require.Empty(t, published[rank].Connect(t.Context(), false))
 			require.Equal(t, [][][]byte{{[]byte("of in")}, {[]byte("of in")}}, published[rank].all)
 		}
 	}
