@@ -97,7 +97,8 @@ func (r *Request) within(limit time.Duration) (*Request, error) {
 	defer timer.Stop()
 	select {
 	case <-r.done:
-		return nil, r.err
+		_, err := r.Test()
+		return nil, err
 	case <-timer.C:
 		return r, nil
 	}

@@ -38,6 +38,7 @@ type Communicator struct {
 	endpoints endpoints.Set
 
 	turn       turn.Turn[*Request] // its holder may use what follows
+	lost       *Request            // one that failed by itself, whose error the caller may not have; nil: none
 	ledger     diagnosis.Ledger
 	counters   regroup.Counters
 	allocators allocator.Set
@@ -346,7 +347,8 @@ func (c *Communicator) Err() error {
 }
 
 // Close ends this rank's part in the communicator and releases everything it holds. It waits for operations in flight
-// here, never for peers, and returns the errors of releasing; the communicator is closed all the same. On a GPU it
+// here, never for peers, and returns the errors of releasing, and that of a started operation which failed and was not
+// asked for its error; the communicator is closed all the same. On a GPU it
 // waits two seconds at most: what is running then continues, and ends well if the peers come. What fails once Close has
 // begun is its error, or is logged where it comes later.
 func (c *Communicator) Close() error { return c.closeOnce() }
@@ -354,13 +356,17 @@ func (c *Communicator) Close() error { return c.closeOnce() }
 func (c *Communicator) close() error {
 	c.allocators.End()
 	c.turn.Shut()
+	var errs []error
+	if c.lost != nil && !c.lost.heard.Load() {
+		errs = append(errs, c.lost.err)
+	}
 	c.observer.Failure.Close()
 	if c.endpoints.Connected() { // peers that still wait for this rank learn why it does not come
 		c.ledger.PublishClosed()
 		c.endpoints.TellAtOnce()
 	}
 	c.job.Forget(&c.member)
-	errs := []error{c.endpoints.Halt(), c.endpoints.CloseWindows()}
+	errs = append(errs, c.endpoints.Halt(), c.endpoints.CloseWindows())
 	c.plans.Free()
 	if c.engine != nil {
 		c.engine.Close()

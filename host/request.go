@@ -4,6 +4,7 @@ import (
 	"context"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/shunt-ccl/shunt/plugin"
@@ -15,6 +16,7 @@ type Request struct {
 	pinner     runtime.Pinner
 	done       chan struct{}
 	err        error
+	heard      atomic.Bool // the caller has err
 }
 
 // Start begins an operation and returns at once. Its memory must stay valid
@@ -75,12 +77,16 @@ func (c *Communicator) enqueue(operations []Operation) (*Request, error) {
 // perform runs the operations of a request to their end. It holds the turn.
 func (c *Communicator) perform(r *Request) {
 	var err error
+	repeats := c.failed() // what made the communicator fail is another call's error
 	if len(r.operations) == 1 {
 		_, err = c.run(&r.operations[0], 0)
 	} else {
 		_, err = c.runGroup(r.operations, 0)
 	}
 	r.end(err)
+	if err != nil && !repeats && (c.lost == nil || c.lost.heard.Load()) {
+		c.lost = r
+	}
 }
 
 // end wakes the callers that wait.
@@ -93,14 +99,13 @@ func (r *Request) end(err error) {
 // Wait returns the operation's error once it has ended. If ctx ends first, the error wraps ctx's, with code Timeout
 // after its deadline and Aborted if it was canceled; the operation continues.
 func (r *Request) Wait(ctx context.Context) error {
-	select {
-	case <-r.done:
-		return r.err
-	default:
+	if ended, err := r.Test(); ended {
+		return err
 	}
 	select {
 	case <-r.done:
-		return r.err
+		_, err := r.Test()
+		return err
 	case <-ctx.Done():
 		return plugin.Errorf(plugin.CodeOf(ctx.Err()), "wait: %w", context.Cause(ctx))
 	}
@@ -110,6 +115,7 @@ func (r *Request) Wait(ctx context.Context) error {
 func (r *Request) Test() (bool, error) {
 	select {
 	case <-r.done:
+		r.heard.Store(true)
 		return true, r.err
 	default:
 		return false, nil
