@@ -7,7 +7,6 @@ import "C"
 
 import (
 	"math"
-	"strings"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -261,7 +260,7 @@ func go_abort(number C.uint64_t, reason *C.char) (result C.int32_t) {
 	}
 	text, err := textOf("reason", reason)
 	if err != nil { // the abort matters more than how it ends
-		text = strings.ToValidUTF8(C.GoStringN(reason, 1024), "")
+		text = C.GoStringN(reason, 1024)
 	}
 	c.host.Abort(text)
 	return 0

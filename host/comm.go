@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/shunt-ccl/shunt/host/bootstrap"
 	"github.com/shunt-ccl/shunt/host/executor"
@@ -331,11 +332,22 @@ func (c *Communicator) look() {
 // reason, in one line. It may be called from any goroutine.
 func (c *Communicator) Abort(reason string) {
 	c.fail(&plugin.Error{Code: plugin.Aborted, Rank: c.Rank(),
-		Message: fmt.Sprintf("rank %d aborted: %s", c.Rank(), oneLine.Replace(reason))}, true)
+		Message: fmt.Sprintf("rank %d aborted: %s", c.Rank(), oneLine(reason))}, true)
 	c.observer.Failure.Wait()
 }
 
-var oneLine = strings.NewReplacer("\r\n", " ", "\n", " ", "\r", " ")
+// oneLine returns text in one line, without what a terminal or a decoder might stumble over.
+func oneLine(text string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsSpace(r):
+			return ' '
+		case !unicode.IsPrint(r):
+			return '?'
+		}
+		return r
+	}, strings.ToValidUTF8(text, "?"))
+}
 
 // Err returns the reason why the communicator failed, or nil.
 func (c *Communicator) Err() error {

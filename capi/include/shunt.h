@@ -219,9 +219,10 @@ SHUNT_API shunt_status shunt_note_refusal(shunt_comm comm, const char *call, con
  * called while another thread is inside a call on comm. reason may be NULL. */
 SHUNT_API shunt_status shunt_abort(shunt_comm comm, const char *reason);
 
-/* Local: waits for this rank's operations in flight, on a GPU two seconds at most (what
+/* Waits for this rank's operations in flight, on a GPU two seconds at most (what
  * runs then continues in its stream, and ends well if the peers come), then releases
- * everything, windows and requests included. The handle is invalid afterwards, whatever
+ * everything, windows and requests included. For peers it does not wait, but the last
+ * one in the process that runs the rendezvous gives them 5 seconds to close. The handle is invalid afterwards, whatever
  * the status, which is an error of the release or of such an operation, not one that a
  * call on comm has returned already. */
 SHUNT_API shunt_status shunt_close(shunt_comm comm);

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -392,7 +393,9 @@ func call[T any](ctx context.Context, g *gate, what string, f func() (T, error),
 func protect[T any](who, what string, f func() (T, error)) (value T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = plugin.Errorf(plugin.Internal, "%s panicked in %s: %v\n%s", who, what, p, debug.Stack())
+			slog.Error("a transport panicked", "transport", who, "call", what, "panic", fmt.Sprint(p),
+				"stack", string(debug.Stack()))
+			err = plugin.Errorf(plugin.Internal, "%s panicked in %s: %v", who, what, p)
 		}
 	}()
 	return f()

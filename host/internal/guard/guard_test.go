@@ -242,7 +242,7 @@ func TestPanicIsAnErrorThatNamesTheCall(t *testing.T) {
 		s := &stuck{phase: phase, panics: true, closed: make(chan string, 8)}
 		err := calls(t.Context(), New(s, "builtin:stuck"))
 		if plugin.CodeOf(err) != plugin.Internal || !strings.HasPrefix(err.Error(),
-			"transport stuck (builtin:stuck) panicked in "+phase) || !strings.Contains(err.Error(), "no such rail") {
+			"transport stuck (builtin:stuck) panicked in "+phase) || !strings.HasSuffix(err.Error(), ": no such rail") {
 			t.Errorf("%s: %v", phase, err)
 		}
 	}
