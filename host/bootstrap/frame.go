@@ -244,7 +244,7 @@ func readFrame(r io.Reader, receives cipher.AEAD, seq uint64) (msgKind, []byte, 
 func lossReason(err error, silence time.Duration) string {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return "it gave no sign of life for " + silence.String()
+		return "it gave no sign of life for " + silence.String() + ", ten times SHUNT_HEARTBEAT"
 	case plugin.CodeOf(err) == plugin.Protocol:
 		return "it sent a malformed message: " + err.Error()
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.ErrClosedPipe),

@@ -34,8 +34,9 @@ def _create(options: Any, backend_options: Any) -> Any:
     _name_variables()
     C.load(_library.library()._name)
     if backend_options is not None and not isinstance(backend_options, C.Options):
-        raise TypeError(f"shunt: pg_options is a {type(backend_options).__name__}; expected shunt.torch's Options, or "
-                        "None")
+        kind = type(backend_options)
+        raise TypeError(f"shunt: pg_options is a {kind.__module__}.{kind.__qualname__}; expected None, as this backend "
+                        "has no options")
     # A copy: torch may pass one object for several groups.
     own = backend_options.__copy__() if backend_options is not None else C.Options()
     own._timeout = options.timeout

@@ -96,6 +96,23 @@ def collectives_differ(w):
 
 
 @case(breaks=True, worlds=(2, 3))
+def split_sizes_on_some_ranks(w):
+    t, out = torch.ones(2 * w.size, device=w.device), torch.empty(2 * w.size, device=w.device)
+    sizes = [2] * w.size if w.rank else None
+    disagreement(w, lambda: dist.all_to_all_single(out, t, sizes, sizes, group=w.group), "all_to_all_v",
+                 "split sizes on all ranks")
+
+
+@case(breaks=True, worlds=(3,))
+def a_part_of_the_job_is_named_by_its_ranks_there(w):
+    group = w.new_group([1, 2])
+    if w.rank in (1, 2):
+        ranks = ", ".join(map(str, dist.get_process_group_ranks(group)))
+        t = torch.ones(w.rank, device=w.device)
+        disagreement(w, lambda: dist.all_reduce(t, group=group), f"(ranks {ranks} of the job)", "the group is aborted")
+
+
+@case(breaks=True, worlds=(2, 3))
 def a_rank_stays_away(w):
     """The group's own timeout ends the wait, and the error names who is missing."""
     group = w.new_group(seconds=3)

@@ -49,6 +49,18 @@ c10::intrusive_ptr<c10d::Store> connectionTo(const c10::intrusive_ptr<c10d::Stor
   return ours;
 }
 
+// "2 (ranks 4, 5 of the job)", or "0" where these are the group's own numbers.
+std::string titleOf(const ShuntBackend::Options& options) {
+  constexpr size_t kNamed = 16;
+  auto& ranks = options.global_ranks_in_group;
+  size_t same = 0;
+  while (same < ranks.size() && ranks[same] == same) same++;
+  if (same == ranks.size()) return options.group_name;
+  c10::ArrayRef<uint64_t> named(ranks.data(), std::min(ranks.size(), kNamed));
+  return c10::str(options.group_name, " (ranks ", c10::Join(", ", named), named.size() < ranks.size() ? ", ..." : "",
+                  " of the job)");
+}
+
 }  // namespace
 
 c10::intrusive_ptr<c10d::Store> ownConnection(const c10::intrusive_ptr<c10d::Store>& store) {
@@ -66,6 +78,7 @@ ShuntBackend::ShuntBackend(c10::intrusive_ptr<c10d::Store> store, int rank, int 
     : Backend(rank, size),
       store_(std::move(store)),
       options_(std::move(options)),
+      title_(titleOf(*options_)),
       timeout_(options_->timeout.count()),
       process_(getpid()) {
   checkTimeout(options_->timeout, rank);
@@ -182,8 +195,8 @@ void ShuntBackend::abort() {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     closed_ = "the group was aborted";
-    for (auto& [_, channel] : channels_) channel->abort(options_->group_name);
-    for (auto& [_, channel] : pairs_) channel->abort(options_->group_name);
+    for (auto& [_, channel] : channels_) channel->abort(title_);
+    for (auto& [_, channel] : pairs_) channel->abort(title_);
     links = links_.get();
     if (links != nullptr) links->abort();
   }

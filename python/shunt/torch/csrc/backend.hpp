@@ -93,7 +93,7 @@ class ShuntBackend : public c10d::Backend {
   void noteRefusal(const char* collective, const std::string& why);
 
  private:
-  Where where(const char* collective) { return {collective, rank_, &options_->group_name, this}; }
+  Where where(const char* collective) { return {collective, rank_, &title_, this}; }
   Milliseconds timeout(std::chrono::milliseconds asked) const {
     auto own = Milliseconds(timeout_.load(std::memory_order_relaxed));
     return std::min(asked > Milliseconds(0) ? asked : own, kLongest);
@@ -148,6 +148,7 @@ class ShuntBackend : public c10d::Backend {
 
   c10::intrusive_ptr<c10d::Store> store_;
   c10::intrusive_ptr<Options> options_;
+  const std::string title_;       // the group's name and, of a part of the job, its ranks there
   std::atomic<int64_t> timeout_;  // milliseconds
   const pid_t process_;           // a forked child has none of the threads
   std::atomic<uint64_t> sequence_{0};

@@ -43,9 +43,14 @@ std::string renumbered(const std::string& text, const std::vector<int>& ranks) {
 }
 
 std::string advised(std::string text) {
-  static const std::string ours = "shrink or re-create it";
-  if (size_t at = text.find(ours); at != std::string::npos)
-    text.replace(at, ours.size(), "destroy the group and make another");
+  static const std::pair<std::string, const char*> words[] = {
+      {"communicator world is aborted", "the group is aborted"},
+      {"shrink or re-create it", "destroy the group and make another"}};
+  for (auto& [ours, theirs] : words)
+    if (size_t at = text.find(ours); at != std::string::npos) text.replace(at, ours.size(), theirs);
+  // Ranks that pass split sizes and ranks that pass none make two different calls.
+  if (text.find(" all_to_all_v") != std::string::npos && text.find(" all_to_all,") != std::string::npos)
+    text += "; give all_to_all_single its split sizes on all ranks, or on none";
   return text;
 }
 

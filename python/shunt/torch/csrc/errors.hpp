@@ -47,7 +47,7 @@ struct Where {
 // i. As it is where ranks is empty.
 std::string renumbered(const std::string& text, const std::vector<int>& ranks);
 
-// The text of a failed communicator with the way out that torch.distributed has: groups do not shrink.
+// The text of a failed communicator in torch.distributed's words, and with the way out there: groups do not shrink.
 std::string advised(std::string text);
 
 // A DistBackendError that says "timeout", by which programs tell it from others.

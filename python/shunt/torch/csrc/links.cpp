@@ -1,5 +1,6 @@
 #include "links.hpp"
 
+#include <algorithm>
 #include <thread>
 
 #include "arguments.hpp"
@@ -142,7 +143,8 @@ void Links::tryConnect(int from, Milliseconds timeout) {
 }
 
 int Links::findSender(const Where& where, Milliseconds timeout) {
-  auto start = std::chrono::steady_clock::now();
+  using Clock = std::chrono::steady_clock;
+  auto start = Clock::now();
   auto lookAtStore = start;
   while (true) {
     for (int from = 0; from < size_; from++) {
@@ -151,11 +153,11 @@ int Links::findSender(const Where& where, Milliseconds timeout) {
       auto* announced = l->announced.load(std::memory_order_acquire);
       int64_t sent = 0, taken = l->taken.load();
       if (announced != nullptr) sent = announced->load(std::memory_order_acquire);
-      else if (l->inStore && std::chrono::steady_clock::now() >= lookAtStore)
+      else if (l->inStore && Clock::now() >= lookAtStore)
         sent = inStore(where, [&] { return store_->add(counter(from, rank_), 0); });
       if (sent > taken && l->taken.compare_exchange_strong(taken, taken + 1)) return from;
     }
-    auto now = std::chrono::steady_clock::now();
+    auto now = Clock::now();
     if (now >= lookAtStore) watch_(where);
     if (closing_) C10_THROW_ERROR(DistBackendError, c10::str("shunt: ", where.str(), ": the group was closed"));
     if (now - start > timeout)
@@ -167,9 +169,11 @@ int Links::findSender(const Where& where, Milliseconds timeout) {
         if (from != rank_ && link(from, rank_)->announced.load() == nullptr && !link(from, rank_)->inStore &&
             inStore(where, [&] { return store_->check({key(from, rank_)}); }))
           tryConnect(from, timeout);
-      lookAtStore = now + Milliseconds(2);
+      lookAtStore = now + std::clamp<Clock::duration>((now - start) / 16, Milliseconds(2), Milliseconds(100));
     }
-    std::this_thread::sleep_for(std::chrono::microseconds(20));
+    // The longer it has waited, the less it matters that it wakes late.
+    std::this_thread::sleep_for(
+        std::clamp<Clock::duration>((now - start) / 64, std::chrono::microseconds(20), Milliseconds(1)));
   }
 }
 

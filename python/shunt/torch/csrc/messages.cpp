@@ -31,7 +31,7 @@ void checkOrder(const at::Tensor& tensor, const Where& where) {
 Links& ShuntBackend::links(const Where& where) {
   if (!closed_.empty()) C10_THROW_ERROR(DistBackendError, c10::str("shunt: ", where.str(), ": ", closed_));
   if (!links_) {
-    links_ = std::make_unique<Links>(ownConnection(store_), rank_, size_, &options_->group_name,
+    links_ = std::make_unique<Links>(ownConnection(store_), rank_, size_, &title_,
                                      [this](const Where& waiting) { checkMembers(waiting); });
   }
   return *links_;
