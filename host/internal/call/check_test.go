@@ -122,7 +122,7 @@ func TestBadArgumentsAreNamed(t *testing.T) {
 // Good calls allocate nothing.
 func TestChecksAllocateNothing(t *testing.T) {
 	c, call, arrays := &Checker{Rank: 1, World: 4}, &Call{}, make([]int64, 16)
-	counts := []int64{1, 2, 3, 4}
+	counts, displacements := []int64{1, 2, 3, 4}, []int64{9, 7, 4, 0}
 	require.Zero(t, testing.AllocsPerRun(100, func() {
 		a := Arguments{Collective: plugin.AllToAllV, DType: plugin.Float32, SendCounts: counts, RecvCounts: counts,
 			Send: address(base), Recv: address(base + 4096)}
@@ -130,6 +130,10 @@ func TestChecksAllocateNothing(t *testing.T) {
 			panic(err)
 		}
 		call.Identify(4)
+		a.RecvDispls = displacements
+		if err := c.Check(&a, arrays, call); err != nil {
+			panic(err)
+		}
 	}))
 }
 

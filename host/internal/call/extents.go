@@ -1,8 +1,10 @@
 package call
 
 import (
+	"cmp"
 	"math"
 	"math/bits"
+	"slices"
 
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -127,7 +129,8 @@ func (c *Checker) fillEven(op *Arguments, counts, displs []int64, bytes int64) (
 }
 
 // fillVarying checks a caller's counts and displacements, lays them out in
-// bytes and returns the extent they reach to and the largest count.
+// bytes and returns the extent they reach to and the largest count. Blocks that are
+// received into do not overlap.
 func (c *Checker) fillVarying(op *Arguments, side string, counts, displs, userCounts, userDispls []int64,
 	size int64) (extent, largest int64, err error) {
 	if len(userCounts) != c.World {
@@ -138,6 +141,7 @@ func (c *Checker) fillVarying(op *Arguments, side string, counts, displs, userCo
 			c.World)
 	}
 	at := int64(0)
+	ascend := true
 	for r, count := range userCounts {
 		if count < 0 {
 			return 0, 0, c.Invalid(op.Collective, "%s count %d for rank %d is negative", side, count, r)
@@ -162,11 +166,38 @@ func (c *Checker) fillVarying(op *Arguments, side string, counts, displs, userCo
 		counts[r], displs[r] = bytes, displ
 		at = displ + bytes
 		if bytes > 0 {
+			ascend = ascend && displ >= extent
 			extent = max(extent, at)
 		}
 		largest = max(largest, bytes)
 	}
+	if side == "receive" && !ascend {
+		if a, b, overlap := overlapping(counts, displs); overlap {
+			return 0, 0, c.Invalid(op.Collective, "receive blocks of ranks %d and %d overlap", a, b)
+		}
+	}
 	return extent, largest, nil
+}
+
+// overlapping finds two blocks that overlap.
+func overlapping(counts, displs []int64) (a, b int, found bool) {
+	var room [64]int // on the stack
+	order := room[:0]
+	for r := range counts {
+		order = append(order, r)
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(displs[a], displs[b]) })
+	last := -1 // of those before that are not empty
+	for _, r := range order {
+		if counts[r] == 0 {
+			continue
+		}
+		if last >= 0 && displs[r] < displs[last]+counts[last] {
+			return min(last, r), max(last, r), true
+		}
+		last = r
+	}
+	return 0, 0, false
 }
 
 // mulBytes returns count*size, or false when that overflows.

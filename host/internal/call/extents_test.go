@@ -66,6 +66,34 @@ func TestExtentOfDisplacedBlocks(t *testing.T) {
 	}
 }
 
+// Blocks may be sent twice, but none is received into another, in whatever order they lie. Empty ones are nowhere.
+func TestReceivedBlocksDoNotOverlap(t *testing.T) {
+	const most = 4
+	c := &Checker{Rank: 1, World: 3}
+	for n := range most * most * most * most * most * most {
+		var counts, displacements []int64
+		for range 3 {
+			counts, displacements = append(counts, int64(n%most)), append(displacements, int64(n/most%most))
+			n /= most * most
+		}
+		var taken [2 * most]int
+		overlap := false
+		for r := range counts {
+			for i := range counts[r] {
+				taken[displacements[r]+i]++
+				overlap = overlap || taken[displacements[r]+i] > 1
+			}
+		}
+		for collective, a := range varying(counts, displacements) {
+			if _, err := check(t, c, a); overlap && a.RecvDispls != nil {
+				require.Regexp(t, "receive blocks of ranks [01] and [12] overlap", err, "%s: %v %v", collective, counts, displacements)
+			} else {
+				require.NoError(t, err, "%s: %v %v", collective, counts, displacements)
+			}
+		}
+	}
+}
+
 // No count, displacement or sum of the two may be more bytes than a number holds.
 func TestOverflowOfCountsAndDisplacements(t *testing.T) {
 	const most = math.MaxInt64 / 4
