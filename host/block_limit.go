@@ -91,14 +91,15 @@ func (c *Communicator) enqueueFor(operations []Operation, limit time.Duration) (
 	return r.within(limit)
 }
 
-// within waits for a request: nil and its error, or the request if it continues.
+// within waits for a request: nil and its error, or the request if it continues. Then its error is for who waits on,
+// also after Close.
 func (r *Request) within(limit time.Duration) (*Request, error) {
+	r.heard.Store(true)
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
 	case <-r.done:
-		_, err := r.Test()
-		return nil, err
+		return nil, r.err
 	case <-timer.C:
 		return r, nil
 	}
