@@ -30,7 +30,11 @@ func (c *Communicator) DoFor(op *Operation, limit time.Duration) (*Request, erro
 		return nil, c.Do(op)
 	}
 	if !c.turn.Try() {
-		return c.enqueueFor([]Operation{*op}, limit)
+		r, err := c.enqueue(op)
+		if err != nil {
+			return nil, err
+		}
+		return r.within(limit)
 	}
 	if c.quick(op) {
 		c.turn.Leave()
@@ -60,7 +64,11 @@ func (g *Group) RunFor(c *Communicator, limit time.Duration) (*Request, error) {
 	operations := g.operations
 	g.operations = g.operations[:0]
 	if !c.turn.Try() {
-		return c.enqueueFor(operations, limit)
+		r, err := c.enqueueGroup(operations)
+		if err != nil {
+			return nil, err
+		}
+		return r.within(limit)
 	}
 	state, err := c.runGroup(operations, limit)
 	if state == ended {
@@ -79,15 +87,6 @@ func (c *Communicator) SynchronizeFor(stream Stream, limit time.Duration) (*Requ
 	}
 	r := newRequest(nil)
 	go func() { r.end(c.Synchronize(stream)) }()
-	return r.within(limit)
-}
-
-// enqueueFor enqueues operations and waits for them for limit at most.
-func (c *Communicator) enqueueFor(operations []Operation, limit time.Duration) (*Request, error) {
-	r, err := c.enqueue(operations)
-	if err != nil {
-		return nil, err
-	}
 	return r.within(limit)
 }
 

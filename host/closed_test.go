@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -86,4 +88,41 @@ func callsAfterClose(t *testing.T, c *host.Communicator) error {
 		}
 	}
 	return nil
+}
+
+// The error of a started operation that nobody has asked for is Close's, whether it fails before or meanwhile; one that
+// was asked for, and what only repeats it, is not.
+func TestCloseReturnsTheErrorThatNobodyHasHeard(t *testing.T) {
+	x := make([]float32, 8)
+	differing := func(c *host.Communicator) host.Operation {
+		return host.Operation{Collective: plugin.AllReduce, Send: at(x), Recv: at(x), Count: int64(1 + c.Rank()),
+			DType: plugin.Float32, Op: plugin.OpSum}
+	}
+	unmatched := func(c *host.Communicator) host.Operation {
+		return host.Operation{Collective: plugin.Recv, Recv: at(x), Count: 1, DType: plugin.Float32, Root: 1 - c.Rank()}
+	}
+	for _, test := range []struct {
+		operation func(c *host.Communicator) host.Operation
+		asks      bool
+		want      plugin.Code
+	}{{unmatched, false, plugin.Timeout}, {differing, false, plugin.Mismatch}, {differing, true, plugin.OK}} {
+		errs := worldErrors(t, 2, func(_ int, o *host.Options) { o.Timeout = 2 * time.Second },
+			func(c *host.Communicator) error {
+				op := test.operation(c)
+				first, err := c.Start(&op)
+				if err != nil {
+					return err
+				}
+				if _, err = c.Start(&op); err != nil { // it waits behind the first
+					return err
+				}
+				if test.asks && plugin.CodeOf(first.Wait(t.Context())) != plugin.Mismatch {
+					return errors.New("ranks that disagree have not failed")
+				}
+				return nil
+			})
+		for rank, err := range errs {
+			require.Equal(t, test.want, plugin.CodeOf(err), "rank %d: %v", rank, err)
+		}
+	}
 }

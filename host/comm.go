@@ -80,7 +80,7 @@ func (c *Communicator) Do(op *Operation) error {
 	_ = *op // a nil pointer panics here, and not while others wait for the turn
 	if !c.turn.Try() {
 		if !c.threads(op) {
-			request, err := c.enqueue([]Operation{*op})
+			request, err := c.enqueue(op)
 			if err != nil {
 				return err
 			}

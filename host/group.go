@@ -21,7 +21,7 @@ func (c *Communicator) doGroup(ctx context.Context, operations []Operation) erro
 	}
 	if !c.turn.Try() {
 		if !c.anyThreads(operations) {
-			request, err := c.enqueue(operations)
+			request, err := c.enqueueGroup(operations)
 			if err != nil {
 				return err
 			}

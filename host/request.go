@@ -13,6 +13,7 @@ import (
 // Request is a non-blocking operation or group in flight.
 type Request struct {
 	operations []Operation
+	group      bool // they run as a group, even if it is one
 	pinner     runtime.Pinner
 	done       chan struct{}
 	err        error
@@ -25,11 +26,10 @@ type Request struct {
 // communicator run in the order they were started. The calling thread's own stream
 // (CU_STREAM_PER_THREAD) is refused.
 func (c *Communicator) Start(op *Operation) (*Request, error) {
-	operations := []Operation{*op}
-	if err := c.rejectThreadStream("start", operations); err != nil {
+	if err := c.rejectThreadStream("start", []Operation{*op}); err != nil {
 		return nil, err
 	}
-	return c.enqueue(operations)
+	return c.enqueue(op)
 }
 
 // Start begins the group's operations together and empties the group.
@@ -39,7 +39,7 @@ func (g *Group) Start(c *Communicator) (*Request, error) {
 	if err := c.rejectThreadStream("start", operations); err != nil {
 		return nil, err
 	}
-	return c.enqueue(operations)
+	return c.enqueueGroup(operations)
 }
 
 // newRequest returns a request for operations, whose memory stays in place from now on. The caller's slices are copied.
@@ -60,13 +60,19 @@ func (op *Operation) copyCounts() {
 	op.RecvCounts, op.RecvDispls = slices.Clone(op.RecvCounts), slices.Clone(op.RecvDispls)
 }
 
-// enqueue puts operations, run as one group, behind everything started before.
-func (c *Communicator) enqueue(operations []Operation) (*Request, error) {
+// enqueue puts an operation behind everything started before.
+func (c *Communicator) enqueue(op *Operation) (*Request, error) {
+	return c.push(op.Collective.String(), newRequest([]Operation{*op}))
+}
+
+// enqueueGroup does so with operations that run as one group.
+func (c *Communicator) enqueueGroup(operations []Operation) (*Request, error) {
 	r := newRequest(operations)
-	what := "group"
-	if len(operations) == 1 {
-		what = operations[0].Collective.String()
-	}
+	r.group = true
+	return c.push("group", r)
+}
+
+func (c *Communicator) push(what string, r *Request) (*Request, error) {
 	if err := c.turn.Push(what, r); err != nil {
 		r.pinner.Unpin()
 		return nil, err
@@ -78,10 +84,10 @@ func (c *Communicator) enqueue(operations []Operation) (*Request, error) {
 func (c *Communicator) perform(r *Request) {
 	var err error
 	repeats := c.failed() // what made the communicator fail is another call's error
-	if len(r.operations) == 1 {
-		_, err = c.run(&r.operations[0], 0)
-	} else {
+	if r.group {
 		_, err = c.runGroup(r.operations, 0)
+	} else {
+		_, err = c.run(&r.operations[0], 0)
 	}
 	r.end(err)
 	if err != nil && !repeats && (c.lost == nil || c.lost.heard.Load()) {

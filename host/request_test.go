@@ -23,18 +23,6 @@ func TestCountsAreTheCallersOnceAnOperationIsStarted(t *testing.T) {
 			defer overwrite()
 			return c.DoFor(&op, little)
 		},
-		"group start": func(c *host.Communicator, op host.Operation, overwrite func()) (*host.Request, error) {
-			var g host.Group
-			g.Add(op)
-			overwrite()
-			return g.Start(c)
-		},
-		"group run_for": func(c *host.Communicator, op host.Operation, overwrite func()) (*host.Request, error) {
-			var g host.Group
-			g.Add(op)
-			overwrite()
-			return g.RunFor(c, little)
-		},
 	}
 	for _, collective := range []plugin.Collective{plugin.AllGatherV, plugin.ReduceScatterV, plugin.AllToAllV,
 		plugin.GatherV, plugin.ScatterV} {
@@ -100,39 +88,42 @@ func TestGroupsMayBeFilledAgain(t *testing.T) {
 	})
 }
 
-// The error of a started operation that nobody has asked for is Close's, whether it fails before or meanwhile; one that
-// was asked for, and what only repeats it, is not.
-func TestCloseReturnsTheErrorThatNobodyHasHeard(t *testing.T) {
-	x := make([]float32, 8)
-	differing := func(c *host.Communicator) host.Operation {
-		return host.Operation{Collective: plugin.AllReduce, Send: at(x), Recv: at(x), Count: int64(1 + c.Rank()),
-			DType: plugin.Float32, Op: plugin.OpSum}
-	}
-	unmatched := func(c *host.Communicator) host.Operation {
-		return host.Operation{Collective: plugin.Recv, Recv: at(x), Count: 1, DType: plugin.Float32, Root: 1 - c.Rank()}
-	}
-	for _, test := range []struct {
-		operation func(c *host.Communicator) host.Operation
-		asks      bool
-		want      plugin.Code
-	}{{unmatched, false, plugin.Timeout}, {differing, false, plugin.Mismatch}, {differing, true, plugin.OK}} {
-		errs := worldErrors(t, 2, func(_ int, o *host.Options) { o.Timeout = 2 * time.Second },
-			func(c *host.Communicator) error {
-				op := test.operation(c)
-				first, err := c.Start(&op)
-				if err != nil {
-					return err
+// A group of one operation is a group: it takes no collective, whether it waits for its turn or not.
+func TestGroupsOfOneTakeNoCollectives(t *testing.T) {
+	for name, run := range map[string]func(g *host.Group, c *host.Communicator) (*host.Request, error){
+		"run":     func(g *host.Group, c *host.Communicator) (*host.Request, error) { return nil, g.Run(c) },
+		"run_for": func(g *host.Group, c *host.Communicator) (*host.Request, error) { return g.RunFor(c, little) },
+		"start":   func(g *host.Group, c *host.Communicator) (*host.Request, error) { return g.Start(c) },
+	} {
+		come := make(chan struct{})
+		world(t, 2, func(c *host.Communicator) error {
+			var g host.Group
+			g.Add(*summed([]float32{1}))
+			if c.Rank() == 1 || name == "run" {
+				request, err := run(&g, c)
+				if request != nil {
+					err = request.Wait(t.Context())
 				}
-				if _, err = c.Start(&op); err != nil { // it waits behind the first
-					return err
+				if plugin.CodeOf(err) != plugin.InvalidArgument {
+					return fmt.Errorf("%s gave %w", name, err)
 				}
-				if test.asks && plugin.CodeOf(first.Wait(t.Context())) != plugin.Mismatch {
-					return errors.New("ranks that disagree have not failed")
+				if name == "run" {
+					return nil
 				}
-				return nil
-			})
-		for rank, err := range errs {
-			require.Equal(t, test.want, plugin.CodeOf(err), "rank %d: %v", rank, err)
-		}
+				<-come
+				return c.Barrier(nil)
+			}
+			first, err := c.Start(&host.Operation{Collective: plugin.Barrier}) // in front, until rank 1 comes
+			require.NoError(t, err)
+			second, err := run(&g, c)
+			close(come)
+			if err != nil || second == nil {
+				return errors.Join(errWrong, err)
+			}
+			if err = second.Wait(t.Context()); plugin.CodeOf(err) != plugin.InvalidArgument {
+				return fmt.Errorf("%s behind a barrier gave %w", name, err)
+			}
+			return first.Wait(t.Context())
+		})
 	}
 }
