@@ -32,10 +32,15 @@ func (c *Communicator) Start(op *Operation) (*Request, error) {
 	return c.enqueue(op)
 }
 
-// Start begins the group's operations together and empties the group.
+// Start begins the group's operations together and empties the group. The request of an empty group has ended.
 func (g *Group) Start(c *Communicator) (*Request, error) {
 	operations := g.operations
 	g.operations = g.operations[:0]
+	if len(operations) == 0 {
+		r := newRequest(nil)
+		r.end(nil)
+		return r, nil
+	}
 	if err := c.rejectThreadStream("start", operations); err != nil {
 		return nil, err
 	}

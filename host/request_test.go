@@ -88,6 +88,27 @@ func TestGroupsMayBeFilledAgain(t *testing.T) {
 	})
 }
 
+// A group without operations ends at once, however it is run.
+func TestEmptyGroupsEndAtOnce(t *testing.T) {
+	run := func(c *host.Communicator) error {
+		var g host.Group
+		started, err := g.Start(c)
+		if err != nil {
+			return err
+		}
+		if done, err := started.Test(); !done || err != nil {
+			return errors.Join(errWrong, err)
+		}
+		waiting, err := g.RunFor(c, little)
+		if waiting != nil {
+			return errWrong
+		}
+		return errors.Join(err, g.Run(c))
+	}
+	world(t, 1, run)
+	deviceWorld(t, 1, func(r *rank) error { return run(r.Communicator) })
+}
+
 // A group of one operation is a group: it takes no collective, whether it waits for its turn or not.
 func TestGroupsOfOneTakeNoCollectives(t *testing.T) {
 	for name, run := range map[string]func(g *host.Group, c *host.Communicator) (*host.Request, error){
