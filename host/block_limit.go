@@ -26,6 +26,7 @@ const (
 // memory DoFor waits until the operation is in its stream; the limit does not apply while that stream is full, nor to a
 // turn for the calling thread's own stream (CU_STREAM_PER_THREAD).
 func (c *Communicator) DoFor(op *Operation, limit time.Duration) (*Request, error) {
+	_ = *op // as in Do
 	if limit <= 0 || c.threads(op) {
 		return nil, c.Do(op)
 	}

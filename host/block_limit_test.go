@@ -3,10 +3,13 @@ package host_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/plugin"
@@ -163,4 +166,27 @@ func TestBlockLimitCostsNoMemory(t *testing.T) {
 	if n := allocs.Load(); n != 0 {
 		t.Errorf("%d allocations a call, want 0", n)
 	}
+}
+
+// A call without an operation panics before it has taken the turn, which the calls behind it need, and Close.
+func TestACallOfNoOperationKeepsNobodyWaiting(t *testing.T) {
+	world(t, 1, func(c *host.Communicator) error {
+		for name, call := range map[string]func(){
+			"do":     func() { _ = c.Do(nil) },
+			"do_for": func() { _, _ = c.DoFor(nil, time.Second) },
+			"start":  func() { _, _ = c.Start(nil) },
+		} {
+			require.Panics(t, call, name)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			next, err := c.Start(&host.Operation{Collective: plugin.Barrier})
+			if err == nil {
+				err = next.Wait(ctx)
+			}
+			if err != nil {
+				return fmt.Errorf("behind %s: %w", name, err)
+			}
+		}
+		return nil
+	})
 }
