@@ -52,8 +52,7 @@ func (c *Communicator) DoFor(op *Operation, limit time.Duration) (*Request, erro
 		return r.within(limit)
 	}
 	r := newRequest([]Operation{*op})
-	what := c.ledger.Name(op.Collective)
-	c.turn.HandOver(func() { r.end(c.finish(what, c.engine.Resume())) })
+	c.turn.HandOver(func() { r.end(c.complete(r.operations[0].Collective, c.engine.Resume())) })
 	return r, nil
 }
 

@@ -190,3 +190,31 @@ func TestACallOfNoOperationKeepsNobodyWaiting(t *testing.T) {
 		return nil
 	})
 }
+
+// What has gone on as a request is compared with the other ranks' calls as any other, where its plan does not do that.
+func TestRequestsOfRanksThatDisagreeAreTold(t *testing.T) {
+	come := make(chan struct{})
+	errs := worldErrors(t, 2, func(_ int, o *host.Options) { o.Transports = []string{"builtin:unmarked"} },
+		func(c *host.Communicator) error {
+			sum, largest := summed([]float32{1}), summed([]float32{1})
+			largest.Op = plugin.OpMax
+			if err := errors.Join(c.Do(sum), c.Do(largest), c.Barrier(nil)); err != nil { // both are known, so they run
+				return err
+			}
+			if c.Rank() == 1 {
+				<-come
+				return c.Do(largest)
+			}
+			request, err := c.DoFor(sum, little)
+			close(come)
+			if request == nil || err != nil {
+				return errors.Join(errWrong, err)
+			}
+			return request.Wait(t.Context())
+		})
+	for rank, err := range errs {
+		if plugin.CodeOf(err) != plugin.Mismatch || !strings.Contains(err.Error(), "rank 1 called #4 all_reduce") {
+			t.Errorf("rank %d: %v", rank, err)
+		}
+	}
+}

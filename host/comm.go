@@ -60,6 +60,7 @@ type arguments struct {
 	arrays    []int64
 	exec      executor.Arguments
 	program   plans.Program // of a call that is not the latest one again
+	marked    bool          // the plan that runs on host memory compares the call with the other ranks'
 }
 
 // Rank returns this process's number within the communicator.
@@ -195,23 +196,13 @@ func (c *Communicator) run(op *Operation, blockLimit time.Duration) (outcome, er
 		return ended, err
 	}
 	c.ledger.Begin(&a.call, program.ComparesLengths)
+	a.marked = program.Marked
 	pausing, err := c.engine.RunFor(program.Host, &a.exec, c.observer.Timeout, blockLimit)
 	if pausing {
 		return paused, nil
 	}
-	if err != nil || c.ledger.Unchecked.Any() { // names are looked up for errors only
-		if err := c.finish(c.ledger.Name(op.Collective), err); err != nil {
-			return ended, err
-		}
-	}
-	c.forget()
-	if !program.Marked && c.ledger.Mark != 0 {
-		if c.observer.Contradicts(c.ledger.Mark) {
-			c.compareCalls()
-		}
-		if c.observer.Failure.Reason() != nil {
-			return ended, c.observer.Failed(c.ledger.Name(op.Collective))
-		}
+	if err := c.complete(op.Collective, err); err != nil {
+		return ended, err
 	}
 	if !known {
 		c.remember(op, program)
@@ -220,7 +211,27 @@ func (c *Communicator) run(op *Operation, blockLimit time.Duration) (outcome, er
 	return ended, nil
 }
 
-// finish ends an operation of the CPU's executor.
+// complete ends a single operation of the CPU's executor, err being the executor's, and compares it with the other
+// ranks' where its plan does not.
+func (c *Communicator) complete(collective plugin.Collective, err error) error {
+	if err != nil || c.ledger.Unchecked.Any() { // names are looked up for errors only
+		if err := c.finish(c.ledger.Name(collective), err); err != nil {
+			return err
+		}
+	}
+	c.forget()
+	if !c.scratch.marked && c.ledger.Mark != 0 {
+		if c.observer.Contradicts(c.ledger.Mark) {
+			c.compareCalls()
+		}
+		if c.observer.Failure.Reason() != nil {
+			return c.observer.Failed(c.ledger.Name(collective))
+		}
+	}
+	return nil
+}
+
+// finish ends an operation or a group of the CPU's executor.
 func (c *Communicator) finish(what string, err error) error {
 	c.forget()
 	if err != nil {
