@@ -188,6 +188,7 @@ func (c *Communicator) run(op *Operation, blockLimit time.Duration) (outcome, er
 		err := c.device.run(&a.call, a.symmetric, program, &a.exec, streamOf(op.Stream))
 		if err != nil && c.observer.Failure.Reason() == nil { // a capture's error, which concerns no other rank
 			c.ledger.TakeBack(op.Collective)
+			c.endpoints.TellAtOnce() // it may have waited for peers, and told them of the call
 			return ended, c.ledger.Reject(op.Collective, err)
 		}
 		if err == nil && !known {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -136,6 +137,44 @@ func TestDeviceFailedCaptureFailsNothingElse(t *testing.T) {
 		}
 		g, err := r.driver.EndCapture(r.ctx, r.stream)
 		return done(errors.Join(err, r.driver.DestroyGraph(g), r.Err(), deviceSum(r, 10)))
+	})
+}
+
+// A collective that could not be captured is taken back: a rank that has gone on to the next one, and looks before the
+// others come there, sees no contradiction.
+func TestCallsTakenBackContradictNothing(t *testing.T) {
+	looked := make(chan struct{})
+	look := sync.OnceFunc(func() { close(looked) })
+	deviceWorld(t, 2, func(r *rank) error {
+		if r.Rank() == 1 {
+			defer look()
+		}
+		b, done := r.buffers(10, 10)
+		sum := func() error {
+			return r.AllReduce(pointer(b[0]), pointer(b[1]), 10, plugin.Float32, plugin.OpSum, r)
+		}
+		next := func() error { return r.Broadcast(pointer(b[0]), pointer(b[1]), 10, plugin.Float32, 0, r) }
+		if err := errors.Join(sum(), next(), r.meet(), r.driver.BeginCapture(r.ctx, r.stream)); err != nil {
+			return err
+		}
+		r.driver.Fail("Submit", 0, cuda.CaptureInvalid)
+		if err := sum(); plugin.CodeOf(err) != plugin.Device {
+			return fmt.Errorf("capturing gave %w", err)
+		}
+		g, err := r.driver.EndCapture(r.ctx, r.stream)
+		if err = errors.Join(err, r.driver.DestroyGraph(g)); err != nil {
+			return err
+		}
+		r.all.meet()
+		if r.Rank() == 0 {
+			<-looked
+			return done(errors.Join(next(), r.sync()))
+		}
+		idle, err := r.driver.NewStream(r.ctx, 0)
+		on := &rank{Communicator: r.Communicator, driver: r.driver, ctx: r.ctx, stream: idle}
+		err = errors.Join(err, next(), r.Synchronize(on), r.driver.DestroyStream(r.ctx, idle))
+		look()
+		return done(errors.Join(err, r.sync()))
 	})
 }
 

@@ -49,12 +49,12 @@ func (e *Engine) NoteCall() {
 	}
 }
 
-// ForgetCall takes back what was noted of the latest collective, which has not begun after all. Only the running
-// goroutine may call it.
+// ForgetCall takes back what was announced and noted of the latest collective, which has not begun after all: the page
+// has the one before it again. Only the running goroutine may call it.
 func (e *Engine) ForgetCall(mark Mark) {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
-	if e.closed || e.controls[e.rank].Base == nil {
+	if e.closed || e.controls[e.rank].Base == nil || mark == 0 { // a world of one compares nothing
 		return
 	}
 	atomic.CompareAndSwapUint64(&e.entry(mark)[0], uint64(mark), 0)
@@ -64,6 +64,12 @@ func (e *Engine) ForgetCall(mark Mark) {
 		e.past.mu.Unlock()
 		e.past.next = mark
 	}
+	before := *e.entry(mark - 1)
+	if before[0] == 0 || ahead(mark, Mark(before[0])) != 1 {
+		before = noted{1: uncalled}
+	}
+	e.record = [6]uint64{e.record[0] - 1, before[1], before[2], before[3], e.record[4], before[0]}
+	e.announce()
 }
 
 // RememberCalls has the engine keep the latest n collectives of NoteCall, a power of two, for a rank that may have

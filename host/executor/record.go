@@ -6,6 +6,7 @@ package executor
 import "C"
 
 import (
+	"math"
 	"sync/atomic"
 	"unsafe"
 
@@ -15,7 +16,7 @@ import (
 // Record is the operation that a rank tells its peers it runs. It comes from
 // memory that the peer writes, so any value may stand in it.
 type Record struct {
-	Valid      bool // false: the rank has no page, has not run yet, or its record did not hold still
+	Valid      bool // false: the rank has no page, has called nothing, or its record did not hold still
 	Ended      bool // the operation has ended well on that rank
 	Seq        uint64
 	Collective plugin.Collective
@@ -44,6 +45,9 @@ func (e *Engine) Record(seq, number uint64, collective, dtype, op uint32, count 
 	e.recorded = true
 }
 
+// uncalled stands in the place of a collective where the only call was taken back.
+const uncalled = math.MaxUint32
+
 // Mark adds the mark of a collective to what Record set.
 func (e *Engine) Mark(mark Mark) { e.record[5] = uint64(mark) }
 
@@ -58,9 +62,13 @@ func RecordOf(collective, dtype, op uint32, count int64, root int32) [6]uint64 {
 func (e *Engine) Announce() {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
-	if e.closed || e.controls[e.rank].Base == nil {
-		return
+	if !e.closed && e.controls[e.rank].Base != nil {
+		e.announce()
 	}
+}
+
+// announce is Announce where the page is known to be there. e.mu is held.
+func (e *Engine) announce() {
 	r := &(*C.sx_control)(e.controls[e.rank].Base).record
 	word := func(field unsafe.Pointer) *uint64 { return (*uint64)(field) }
 	// Go's atomics are sequentially consistent, so the version is odd before any
@@ -95,7 +103,8 @@ func (e *Engine) PeerRecord(rank int) Record {
 			continue
 		}
 		record := recordFrom(seq, what, how, count)
-		record.Valid, record.Ended = version != 0, version != 0 && ended == seq
+		record.Valid = record.Valid && version != 0
+		record.Ended = record.Valid && ended == seq
 		return record
 	}
 	return Record{}
@@ -104,7 +113,7 @@ func (e *Engine) PeerRecord(rank int) Record {
 // recordFrom unpacks what RecordOf packs.
 func recordFrom(seq, what, how, count uint64) Record {
 	return Record{
-		Valid: true, Seq: seq, Collective: plugin.Collective(uint32(what)),
+		Valid: uint32(what) != uncalled, Seq: seq, Collective: plugin.Collective(uint32(what)),
 		DType: plugin.DType(what >> 32 &^ (RecordSymmetric | RecordDeviceCounts)),
 		Op:    plugin.Op(uint32(how)), Root: int32(how >> 32), Count: int64(count),
 		Symmetric: what>>32&RecordSymmetric != 0, DeviceCounts: what>>32&RecordDeviceCounts != 0,

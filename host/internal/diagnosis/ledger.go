@@ -48,7 +48,8 @@ func (l *Ledger) Begin(call *call.Call, lengths bool) {
 	}
 }
 
-// TakeBack takes the number back from an operation that has not begun after all, if it is a collective.
+// TakeBack takes the number back from an operation that has not begun after all, if it is a collective, and what the
+// control page says of it.
 func (l *Ledger) TakeBack(collective plugin.Collective) {
 	if !collective.PointToPoint() {
 		l.Sequence.TakeBack()

@@ -42,10 +42,14 @@ func (l *Ledger) next(c *call.Call) {
 	l.Next(c, 2)
 	l.Publish(c)
 	l.Engine.Announce()
+	l.Engine.NoteCall()
 }
 
 func TestALedgerNumbersAndTellsOfCalls(t *testing.T) {
 	l := aLedger(t)
+	l.next(&call.Call{Collective: plugin.Barrier})
+	l.TakeBack(plugin.Barrier)
+	require.Equal(t, "has called nothing yet", l.State(0).String())
 	l.next(&call.Call{Collective: plugin.Broadcast, DType: plugin.Int32, Count: 7, Root: 1})
 	require.Equal(t, "called #1 broadcast, count 7 of int32, root 1", l.State(0).String())
 	require.Equal(t, "broadcast #1", l.Name(plugin.Broadcast))
@@ -56,6 +60,7 @@ func TestALedgerNumbersAndTellsOfCalls(t *testing.T) {
 	l.TakeBack(plugin.Barrier)
 	require.Equal(t, hash, l.Hash)
 	require.EqualValues(t, 1, l.Collectives)
+	require.Equal(t, "called #1 broadcast, count 7 of int32, root 1", l.State(0).String())
 	l.TakeBack(plugin.Send)
 	require.EqualValues(t, 1, l.Collectives, "a message has no number")
 	l.PublishClosed()
