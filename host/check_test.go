@@ -3,6 +3,7 @@ package host_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"sync"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/host/bootstrap"
+	"github.com/shunt-ccl/shunt/plugin"
 )
 
 // firstRecord is a log handler that says when there is a record.
@@ -56,4 +58,31 @@ func TestCheckOnOneRankIsEveryRanks(t *testing.T) {
 	start(1)
 	ranks.Wait()
 	require.NoError(t, errors.Join(errs...))
+}
+
+// A group with an operation that is refused for its memory has sent and received nothing.
+func TestGroupsThatAreRefusedHaveNotRun(t *testing.T) {
+	t.Setenv("SHUNT_CHECK", "on")
+	deviceWorld(t, 2, func(r *rank) error {
+		b, done := r.buffers(10, 10)
+		w, err := r.NewWindow(t.Context(), 64)
+		if err != nil {
+			return done(err)
+		}
+		if r.Rank() == 1 {
+			err := r.Recv(pointer(b[1]), 10, plugin.Float32, 0, r)
+			return done(errors.Join(err, r.expect(b[1], ramp(1, 10)), r.meet(), w.Close()))
+		}
+		var g host.Group
+		send := host.Operation{Collective: plugin.Send, DType: plugin.Float32, Count: 10, Root: 1, Stream: r,
+			Send: pointer(b[0])}
+		g.Add(send)
+		g.Add(host.Operation{Collective: plugin.Put, DType: plugin.Float32, Count: 10, Root: 1, Stream: r, Window: w,
+			Send: at(make([]float32, 10))}) // which the GPU does not know
+		if err := g.Run(r.Communicator); plugin.CodeOf(err) != plugin.InvalidArgument {
+			return done(fmt.Errorf("the group gave %w", err))
+		}
+		err = errors.Join(r.sync(), r.driver.Write(r.ctx, b[0], bytesOf(ramp(1, 10))), r.Do(&send))
+		return done(errors.Join(err, r.meet(), w.Close()))
+	})
 }

@@ -33,13 +33,13 @@ func (d *device) runGroup(operations []Operation, calls []call.Call) error {
 	var rest []*call.Call
 	first := (*call.Call)(nil)
 	for i := range calls {
+		if err := d.inspect(&calls[i]); err != nil {
+			return err
+		}
 		switch calls[i].Collective {
 		case plugin.Send, plugin.Recv:
 			if first == nil {
 				first = &calls[i]
-			}
-			if err := d.inspect(&calls[i]); err != nil {
-				return err
 			}
 			if c.endpoints.Buffers != nil {
 				c.endpoints.Buffers.ValidateRanges(&calls[i])
@@ -63,9 +63,6 @@ func (d *device) runGroup(operations []Operation, calls []call.Call) error {
 		}
 	}
 	for _, call := range rest {
-		if err := d.inspect(call); err != nil {
-			return err
-		}
 		program, err := c.programs(call)
 		if err != nil {
 			return err
