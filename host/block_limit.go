@@ -104,7 +104,7 @@ func (r *Request) within(limit time.Duration) (*Request, error) {
 	}
 }
 
-// needsAgreement reports whether a call begins with an agreement of all ranks.
-func (c *Communicator) needsAgreement(call *call.Call) bool {
-	return c.compares && !call.Collective.PointToPoint() || !c.plans.Known(call)
+// needsAgreement reports whether a call begins with an agreement of all ranks; known: it is the latest one again.
+func (c *Communicator) needsAgreement(call *call.Call, known bool) bool {
+	return c.compares && !call.Collective.PointToPoint() || !known && !c.plans.Known(call)
 }

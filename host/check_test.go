@@ -86,3 +86,28 @@ func TestGroupsThatAreRefusedHaveNotRun(t *testing.T) {
 		return done(errors.Join(err, r.meet(), w.Close()))
 	})
 }
+
+// The block limit holds for the comparison of a call that has come before, too.
+func TestBlockLimitHoldsForCallsThatAreCompared(t *testing.T) {
+	t.Setenv("SHUNT_CHECK", "on")
+	come := make(chan struct{})
+	errs := deviceErrors(t, gpus(t, 2), func(_ int, o *host.Options) { o.Timeout = 5 * time.Second }, func(r *rank) error {
+		b, done := r.buffers(10, 10)
+		sum := &host.Operation{Collective: plugin.AllReduce, DType: plugin.Float32, Count: 10, Send: pointer(b[0]),
+			Recv: pointer(b[1]), Stream: r}
+		if err := r.Do(sum); err != nil {
+			return done(err)
+		}
+		if r.Rank() == 1 {
+			<-come
+			return done(errors.Join(r.Do(sum), r.sync()))
+		}
+		request, err := r.DoFor(sum, little)
+		close(come)
+		if request == nil || err != nil {
+			return done(errors.Join(errWrong, err))
+		}
+		return done(errors.Join(request.Wait(t.Context()), r.sync()))
+	})
+	require.NoError(t, errors.Join(errs...))
+}

@@ -153,9 +153,9 @@ func (c *Communicator) run(op *Operation, blockLimit time.Duration) (outcome, er
 			return ended, c.ledger.Reject(op.Collective, c.checker.Invalid(op.Collective,
 				"a rank cannot %s itself outside a group", what))
 		}
-		if blockLimit > 0 && c.needsAgreement(&a.call) {
-			return untried, nil
-		}
+	}
+	if blockLimit > 0 && c.needsAgreement(&a.call, known) {
+		return untried, nil
 	}
 	if c.device != nil {
 		if err := c.device.inspect(&a.call); err != nil {
