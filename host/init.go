@@ -65,7 +65,9 @@ func newCommunicator(ctx context.Context, j *job.Job, what, label string, ranks 
 	c.endpoints = endpoints.Set{Observer: &c.observer, Plans: &c.plans, Fail: c.fail, Lookout: job.Lookout,
 		Symmetric: buffers.NewSymmetric(&c.observer)}
 	c.scratch.arrays = make([]int64, 4*c.World())
-	j.Hold(&c.member)
+	if err := j.Hold(&c.member); err != nil {
+		return nil, plugin.Errorf(plugin.CodeOf(err), "%s on rank %d: %w", what, rank, err)
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.Close())

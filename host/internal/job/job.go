@@ -138,7 +138,7 @@ func (j *Job) start() {
 }
 
 // Revive starts the plugins again whose process has died, so that a communicator made after that works, and returns all
-// transports. Older communicators keep what they had.
+// transports. Older communicators keep what they had. The caller holds the job, whose end closes what is started here.
 func (j *Job) Revive(ctx context.Context) ([]*carrier.Loaded, error) {
 	j.reviving.Lock()
 	defer j.reviving.Unlock()
@@ -157,16 +157,24 @@ func (j *Job) Revive(ctx context.Context) ([]*carrier.Loaded, error) {
 	return slices.Clone(j.loaded), nil
 }
 
-// Hold keeps the job alive until m's release.
-func (j *Job) Hold(m *Member) { j.set(m, false) }
+// Hold keeps the job alive until m's release. It fails once the job is over, as for a communicator that is begun in one
+// thread while another closes the last one.
+func (j *Job) Hold(m *Member) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.over {
+		return plugin.Errorf(plugin.Closed, "the last communicator of the job was closed meanwhile")
+	}
+	j.members[m] = false
+	return nil
+}
 
-// Release gives up one use of the job; the last member's ends it. A member that came too late, as a communicator which
-// is begun in one thread while another closes the last one, does not end it again.
+// Release gives up m's hold; the last one's ends the job.
 func (j *Job) Release(m *Member) error {
 	j.mu.Lock()
 	delete(j.members, m)
-	last := len(j.members) == 0 && !j.over
-	j.over = j.over || last
+	j.over = len(j.members) == 0
+	last := j.over
 	j.mu.Unlock()
 	if !last {
 		return nil

@@ -88,7 +88,7 @@ func watch(t *testing.T, j *Job, label string, ranks ...int) *watched {
 			default:
 			}
 		}}
-	j.Hold(&w.Member)
+	require.NoError(t, j.Hold(&w.Member))
 	j.Watch(&w.Member)
 	return w
 }
@@ -170,8 +170,7 @@ func TestCostsThatARankCannotTakeAreEveryRanks(t *testing.T) {
 func TestLastReleaseEndsTheJob(t *testing.T) {
 	j := joined(t, 1)[0]
 	a, b := &Member{}, &Member{}
-	j.Hold(a)
-	j.Hold(b)
+	require.NoError(t, errors.Join(j.Hold(a), j.Hold(b)))
 	j.Forget(a)
 	require.NoError(t, j.Release(a))
 	require.NoError(t, j.Context.Err())
@@ -179,8 +178,9 @@ func TestLastReleaseEndsTheJob(t *testing.T) {
 	require.Error(t, j.Context.Err())
 }
 
-// A communicator that is begun while the last one is closed ends nothing again: the device may be in use elsewhere.
-func TestMemberThatComesTooLateEndsNothing(t *testing.T) {
+// A communicator that is begun while the last one is closed gets nothing of the job, of which nobody would end it, and
+// ends nothing again: the device may be in use elsewhere.
+func TestMemberThatComesTooLateGetsNothing(t *testing.T) {
 	driver := cudatest.New(cudatest.Options{Devices: 1})
 	defer driver.Close()
 	_, err := driver.Retain(0) // by another user of the context
@@ -189,11 +189,10 @@ func TestMemberThatComesTooLateEndsNothing(t *testing.T) {
 		Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	require.NoError(t, j.Join(t.Context()))
-	for range 2 {
-		m := &Member{}
-		j.Hold(m)
-		require.NoError(t, j.Release(m))
-	}
+	m, late := &Member{}, &Member{}
+	require.NoError(t, j.Hold(m))
+	require.NoError(t, j.Release(m))
+	require.ErrorIs(t, j.Hold(late), plugin.Closed)
 	require.NoError(t, driver.Release(0))
 }
 
