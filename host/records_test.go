@@ -30,9 +30,13 @@ func recordsDir(t *testing.T) string {
 	return dir
 }
 
-// filed reads the records file of a rank.
-func filed(dir, name string) (report.Head, error) {
-	file, err := os.Open(filepath.Join(dir, name))
+// filed reads the records file of a rank in the communicator that files are named after.
+func filed(dir, communicator string, rank int) (report.Head, error) {
+	names, err := filepath.Glob(filepath.Join(dir, fmt.Sprintf("%s.????????.%d.json", communicator, rank)))
+	if err != nil || len(names) != 1 {
+		return report.Head{}, fmt.Errorf("files %q: %w", names, errors.Join(err, os.ErrNotExist))
+	}
+	file, err := os.Open(names[0])
 	if err != nil {
 		return report.Head{}, err
 	}
@@ -54,14 +58,14 @@ func TestFailedCommunicatorsLeaveTheirRecords(t *testing.T) {
 				return nil
 			}
 			err := c.Barrier(nil)
-			if _, missing := filed(dir, fmt.Sprintf("world.%d.json", c.Rank())); missing != nil { // a program may end now
+			if _, missing := filed(dir, "world", c.Rank()); missing != nil { // a program may end now
 				return missing
 			}
 			return err
 		})
 	job := ""
 	for rank := range 3 {
-		h, err := filed(dir, fmt.Sprintf("world.%d.json", rank))
+		h, err := filed(dir, "world", rank)
 		require.NoError(t, err)
 		job = max(job, h.Job)
 		want := report.Head{
@@ -95,7 +99,7 @@ func TestOnlyWhatFailsIsWritten(t *testing.T) {
 		}
 		if c.Rank() == 0 {
 			half.Abort("for a reason")
-			if _, err := filed(dir, "world_1.5.0.json"); err != nil { // the rank that aborts may end now
+			if _, err := filed(dir, "world_1.5", 0); err != nil { // the rank that aborts may end now
 				return err
 			}
 		}
@@ -113,15 +117,30 @@ func TestOnlyWhatFailsIsWritten(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, names, 4)
 	for rank := range 2 {
-		h, err := filed(dir, fmt.Sprintf("world_1.5.%d.json", rank))
+		h, err := filed(dir, "world_1.5", rank)
 		require.NoError(t, err)
 		require.Equal(t, "world/1.5", h.Communicator)
 		require.Equal(t, "aborted", h.Code)
 		require.Contains(t, h.Failure, "rank 0 aborted: for a reason")
-		h, err = filed(dir, fmt.Sprintf("world_1.5-1.%d.json", rank))
+		h, err = filed(dir, "world_1.5-1", rank)
 		require.NoError(t, err)
 		require.Contains(t, h.Failure, "aborted: for another")
 	}
+}
+
+// Each job keeps its records beside those of others, whose communicators have the same names: a program of torch has a
+// job for each of its groups.
+func TestJobsKeepTheirRecords(t *testing.T) {
+	dir := recordsDir(t)
+	for range 2 {
+		world(t, 2, func(c *host.Communicator) error {
+			c.Abort("for a reason")
+			return nil
+		})
+	}
+	names, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, names, 4)
 }
 
 // A call whose first of its kind is compared has not begun to run, but was made.
@@ -136,7 +155,7 @@ func TestRecordsTellOfCallsThatNeverBegan(t *testing.T) {
 	})
 	for rank, err := range errs {
 		require.ErrorIs(t, err, plugin.Mismatch)
-		h, err := filed(dir, fmt.Sprintf("world.%d.json", rank))
+		h, err := filed(dir, "world", rank)
 		require.NoError(t, err)
 		require.Equal(t, "mismatch", h.Code)
 		require.Equal(t, &report.Call{Number: 1, Collective: [2]string{"all_reduce", "broadcast"}[rank],
@@ -214,7 +233,7 @@ func TestRecordsOfGPUs(t *testing.T) {
 	})
 	for rank, err := range errs {
 		require.ErrorIs(t, err, plugin.Aborted)
-		h, err := filed(dir, fmt.Sprintf("world.%d.json", rank))
+		h, err := filed(dir, "world", rank)
 		require.NoError(t, err)
 		assert.Equal(t, &report.Call{Number: uint64(2 - rank), Collective: "all_reduce", State: report.Enqueued}, h.Last)
 	}

@@ -133,7 +133,7 @@ var table = [count]Variable{
 		Group: "Diagnosis",
 		Doc:   "Number of operations that the flight recorder keeps, for `Records` and `WriteRecords` in Go, `shunt_records` in C, `records` and `write_records` in Python."},
 	idRecordsDir: {Name: "SHUNT_RECORDS_DIR", Kind: Text, Group: "Diagnosis",
-		Doc: "Directory in which a rank whose communicator fails writes its flight recorder, as `COMMUNICATOR.RANK.json`; it is created if needed. `shunt run --records` sets it, `shunt records` sums it up. Unset: nothing is written."},
+		Doc: "Directory in which a rank whose communicator fails writes its flight recorder, as `COMMUNICATOR.JOB.RANK.json`; it is created if needed. `shunt run --records` sets it, `shunt records` sums it up. Unset: nothing is written."},
 	idFailpoints: {Name: "SHUNT_FAILPOINTS", Kind: Text, Group: "Diagnosis",
 		Doc: "Switches faults on, for tests: `name=action(args)@n;…`. `shunt doctor --failpoints` lists the names."},
 	idDelays: {Name: "SHUNT_DELAYS", Kind: Text, Group: "Diagnosis",

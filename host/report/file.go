@@ -18,28 +18,38 @@ const Extension = ".json"
 // maxStem is the most bytes of a communicator's label in a file's name.
 const maxStem = 160
 
-// FileName returns the name of a report's file: the communicator's label and the rank,
-// as in "world.3.json" and "world_1.0.3.json" for world/1.0. Two labels never
-// give one name, and a name is always that of a file of the directory it is put
-// into.
+// shownOfJob is how many digits of the job a file's name has, as the summary of records shows.
+const shownOfJob = 8
+
+// FileName returns the name of a report's file: the communicator's label, the start of the job, if it has one, and the
+// rank, as in "world.5fc0a1e2.3.json" and "world_1.0.5fc0a1e2.3.json" for world/1.0. Two labels of a job never give one
+// name, and a name is always that of a file of the directory it is put into.
 func (h *Head) FileName() string {
-	var stem strings.Builder
-	for i := range len(h.Communicator) {
-		switch b := h.Communicator[i]; {
-		case b >= 'a' && b <= 'z', b >= 'A' && b <= 'Z', b >= '0' && b <= '9', b == '-', b == '.' && i > 0:
-			stem.WriteByte(b)
-		case b == '/':
-			stem.WriteByte('_')
-		default:
-			fmt.Fprintf(&stem, "%%%02X", b)
-		}
-	}
-	name := stem.String()
+	name := plain(h.Communicator)
 	if len(name) > maxStem {
 		sum := sha256.Sum256([]byte(h.Communicator))
 		name = fmt.Sprintf("%s~%x", name[:maxStem], sum[:8])
 	}
+	if h.Job != "" {
+		name += "." + plain(h.Job[:min(len(h.Job), shownOfJob)])
+	}
 	return fmt.Sprintf("%s.%d%s", name, h.Rank, Extension)
+}
+
+// plain writes text, which may be another process's, as a part of a file's name.
+func plain(text string) string {
+	var name strings.Builder
+	for i := range len(text) {
+		switch b := text[i]; {
+		case b >= 'a' && b <= 'z', b >= 'A' && b <= 'Z', b >= '0' && b <= '9', b == '-', b == '.' && i > 0:
+			name.WriteByte(b)
+		case b == '/':
+			name.WriteByte('_')
+		default:
+			fmt.Fprintf(&name, "%%%02X", b)
+		}
+	}
+	return name.String()
 }
 
 // WriteFile writes the report into a directory, which is made if need be. A reader sees the whole file or none. An

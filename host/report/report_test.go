@@ -34,7 +34,7 @@ func TestReportsAreReadAsTheyWereWritten(t *testing.T) {
 	names, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Len(t, names, 1)
-	require.Equal(t, "world_1.0.3.json", names[0].Name())
+	require.Equal(t, "world_1.0.5f.3.json", names[0].Name())
 	text, err := os.ReadFile(filepath.Join(dir, names[0].Name()))
 	require.NoError(t, err)
 	var whole Report
@@ -70,6 +70,14 @@ func TestFileNames(t *testing.T) {
 		require.Regexp(t, `^[A-Za-z0-9.%_~-]{1,200}$`, name)
 		require.Empty(t, seen[name], "%q and %q", seen[name], label)
 		seen[name] = label
+		for _, job := range []string{"5fc0a1e2d3b4", "6fc0a1e2d3b4", "../../..", "."} {
+			h.Job = job
+			name := h.FileName()
+			require.Equal(t, filepath.Base(name), name)
+			require.Regexp(t, `^[A-Za-z0-9%][A-Za-z0-9.%_~-]{1,220}\.1023\.json$`, name)
+			require.Empty(t, seen[name], "%q and %q", seen[name], label)
+			seen[name] = label
+		}
 	}
 }
 

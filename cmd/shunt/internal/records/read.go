@@ -34,8 +34,8 @@ type Dir struct {
 	from   map[string]string // the machines of what was added, by name
 }
 
-// Make makes the directory if need be, and remembers what is in it. It fails while another job has the directory: their
-// files would have the same names. Close it when the job has ended.
+// Make makes the directory if need be, and remembers what is in it. It fails while another job has the directory: what
+// comes after is taken for this one's. Close it when the job has ended.
 func Make(path string) (*Dir, error) {
 	path, err := filepath.Abs(path)
 	if err == nil {

@@ -138,7 +138,7 @@ func TestReading(t *testing.T) {
 	require.Len(t, s.Skipped, 1)
 	require.Equal(t, filepath.Join(dir.Path, "bad.json"), s.Skipped[0].Path)
 
-	all, err := Read("made", "made/world.1.json", "made/fifo.json", "/dev/zero")
+	all, err := Read("made", "made/world.j.1.json", "made/fifo.json", "/dev/zero")
 	require.NoError(t, err)
 	require.Len(t, all.Communicators, 1)
 	require.Equal(t, []int{1}, (&all.Communicators[0].Groups[0]).ranks())
@@ -201,7 +201,7 @@ func TestCollecting(t *testing.T) {
 	names, err := os.ReadDir(dir.Path)
 	require.NoError(t, err)
 	require.Len(t, names, 2, "of two hosts, and nothing unfinished")
-	require.Equal(t, []string{"world.1.json", "world.1@b.json"}, []string{names[0].Name(), names[1].Name()})
+	require.Equal(t, []string{"world.j.1.json", "world.j.1@b.json"}, []string{names[0].Name(), names[1].Name()})
 	s, err := dir.Read()
 	require.NoError(t, err)
 	require.Empty(t, s.Skipped)
