@@ -1,6 +1,7 @@
 package bootstrap
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/shunt-ccl/shunt/plugin"
@@ -8,11 +9,11 @@ import (
 
 // Limits of what one rank can make the store keep.
 const (
-	maxGroups  = 4096 + maxParted // of one rank
-	maxPending = 1024             // collectives of one group
-	maxWaiting = 16 * maxPending  // collectives that one rank waits in, of all groups
-	maxHeld    = 64 << 20         // bytes of data in collectives that are not complete, in all groups
-	maxEmpty   = maxParted        // groups for each rank that all who came have closed, while others are still to come
+	maxGroups  = 4096            // of one rank
+	maxPending = 1024            // collectives of one group
+	maxWaiting = 16 * maxPending // collectives that one rank waits in, of all groups
+	maxHeld    = 64 << 20        // bytes of data in collectives that are not complete, in all groups
+	maxEmpty   = maxParted       // groups for each rank that all who came have closed, while others are still to come
 )
 
 // storeGroup is a group of ranks at the store. Its errors number them by their places in it, as its communicator does.
@@ -49,8 +50,8 @@ func (st *store) joinGroup(m *member, msg *message) error {
 	if m.groups[msg.Group] != nil {
 		return plugin.Errorf(plugin.Protocol, "group %d is there already", msg.Group)
 	}
-	if len(m.groups) >= maxGroups {
-		return plugin.Errorf(plugin.Protocol, "there are more than %d groups", maxGroups)
+	if len(m.groups) >= maxGroups+maxParted {
+		return plugin.Errorf(plugin.Protocol, "there are more than %d groups", maxGroups+maxParted)
 	}
 	if err := checkRanks(msg.Ranks, st.world, m.who.Rank); err != nil {
 		return plugin.Errorf(plugin.Protocol, "%w", err)
@@ -204,13 +205,16 @@ func (st *store) contribute(m *member, msg *message) error {
 		return nil
 	}
 	if c == nil {
+		var limit string
 		if len(g.pending) >= maxPending {
-			return plugin.Errorf(plugin.Protocol, "waiting for %s: at most %d exchanges may wait at once",
-				purposeOf(msg.Tag, g.key), maxPending)
+			limit = fmt.Sprintf("at most %d exchanges may wait at once, also those of ranks that gave up", maxPending)
+		} else if m.waits(st) >= maxWaiting {
+			limit = fmt.Sprintf("a rank may wait in at most %d exchanges of all its groups", maxWaiting)
 		}
-		if m.waits(st) >= maxWaiting {
-			return plugin.Errorf(plugin.Protocol, "waiting for %s: a rank may wait in at most %d exchanges of all its groups",
-				purposeOf(msg.Tag, g.key), maxWaiting)
+		if limit != "" { // nothing is kept of it, which is what the limit is for
+			g.reply(m.who.Rank, msg.Tag, 0, rankError(plugin.OutOfMemory, me, "waiting for %s: %s",
+				purposeOf(msg.Tag, g.key), limit))
+			return nil
 		}
 		c = g.begin(msg.Tag)
 		c.kind, c.root = msg.Op, msg.Root
@@ -361,7 +365,7 @@ func (g *storeGroup) recount() {
 	}
 }
 
-// reply tells a rank that a collective has failed, and its number; 0 if the group has failed.
+// reply tells a rank that a collective has failed, and its number; 0 if the group has failed, or nothing is kept of it.
 func (g *storeGroup) reply(rank int, tag string, seq uint64, err *plugin.Error) {
 	g.tell(rank, &message{Kind: msgResult, Tag: tag, Seq: seq, Err: err})
 }

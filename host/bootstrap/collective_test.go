@@ -1,6 +1,7 @@
 package bootstrap
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -150,4 +151,33 @@ func TestNothingIsHeldOfExchangesThatHaveEnded(t *testing.T) {
 		}
 		nothingHeld(t, s, name)
 	}
+}
+
+// What a rank asks for beyond a limit is refused, and nothing else is: the limits are its own fault, but no reason to
+// lose it. Exchanges that it gave up count until the others have come to them.
+func TestWhatIsBeyondALimitIsRefusedAlone(t *testing.T) {
+	s := joinAll(t, 2, nil)
+	tag := func(i int) string { return fmt.Sprint("meet (", i, ")") }
+	gaveUp, cancel := context.WithCancel(t.Context())
+	cancel()
+	for i := range maxPending + 10 {
+		err := s[1].All().Barrier(gaveUp, tag(i))
+		if i < maxPending {
+			wants(t, 1, err, plugin.Aborted, "gave up waiting for all ranks to meet")
+		} else {
+			wants(t, 1, err, plugin.OutOfMemory, "waiting for all ranks to meet: at most 1024 exchanges may wait at once")
+		}
+	}
+	for i := range maxPending {
+		wants(t, 0, s[0].All().Barrier(t.Context(), tag(i)), plugin.Aborted, "gave up waiting for all ranks to meet")
+	}
+	nothingHeld(t, s, "the others have come")
+
+	for i := range maxGroups - 1 { // one is the group of all
+		_, err := s[1].Group(fmt.Sprint(i), []int{1})
+		require.NoError(t, err)
+	}
+	_, err := s[1].Group("more", []int{0, 1})
+	wants(t, 1, err, plugin.OutOfMemory, `rank 1 is in 4096 groups at once and cannot make group "more"`)
+	nothingHeld(t, s, "too many groups")
 }

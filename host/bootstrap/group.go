@@ -53,6 +53,10 @@ func (s *Session) Group(key string, ranks []int) (*Group, error) {
 	g.id = s.nextID
 	s.nextID++
 	end := s.end
+	if end == nil && len(s.groups) >= maxGroups {
+		end = rankError(plugin.OutOfMemory, g.rank, "rank %d is in %d groups at once and cannot make group %q", g.rank,
+			maxGroups, key)
+	}
 	if end == nil {
 		s.groups[g.id] = g
 	}
