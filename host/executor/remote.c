@@ -112,7 +112,8 @@ int sx_remote_sleep(sx_engine *e, uint32_t seen, int64_t nanoseconds, int (*read
     clock_gettime(CLOCK_MONOTONIC, &until);
     int64_t at = until.tv_sec * INT64_C(1000000000) + until.tv_nsec + nanoseconds;
     until = (struct timespec){at / 1000000000, at % 1000000000};
-    if (syscall(SYS_futex_waitv, words, count + 1, 0, &until, CLOCK_MONOTONIC) < 0 && errno == ENOSYS) {
+    if (syscall(SYS_futex_waitv, words, count + 1, 0, &until, CLOCK_MONOTONIC) < 0 && errno != EAGAIN &&
+        errno != ETIMEDOUT && errno != EINTR) { /* an older kernel has no such call, and a filter may refuse it */
       struct timespec limit = {0, nanoseconds < 100000 ? nanoseconds : 100000};
       nanosleep(&limit, NULL);
     }

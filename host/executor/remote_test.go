@@ -3,8 +3,11 @@ package executor
 import (
 	"context"
 	"fmt"
+	"os"
+	"os/exec"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/shunt-ccl/shunt/host/executor/internal/nativetest"
+	"github.com/shunt-ccl/shunt/internal/seccomptest"
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/plugin/ring"
 )
@@ -299,6 +303,46 @@ func TestAHostileRing(t *testing.T) {
 		}
 		program.Free()
 	}
+}
+
+// Kernels before 5.16 have no futex_waitv, and some containers' filters refuse it. A run that waits for a command
+// sleeps all the same.
+func TestWaitForACommandWithoutWaitv(t *testing.T) {
+	const variable = "SHUNT_TEST_REFUSE_WAITV"
+	refused, err := strconv.Atoi(os.Getenv(variable))
+	if err != nil {
+		for _, number := range []unix.Errno{unix.ENOSYS, unix.EPERM, unix.EACCES} {
+			child := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
+			child.Env = append(os.Environ(), fmt.Sprint(variable, "=", int(number)))
+			if out, err := child.CombinedOutput(); err != nil {
+				t.Errorf("%v: %v\n%s", number, err, out)
+			}
+		}
+		return
+	}
+	must(t, seccomptest.Deny(unix.SYS_FUTEX_WAITV, unix.Errno(refused)))
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	status := fmt.Sprintf("/proc/self/task/%d/status", unix.Gettid())
+	sleeps := func() (n int) {
+		text, err := os.ReadFile(status)
+		_, line, _ := strings.Cut(string(text), "\nvoluntary_ctxt_switches:")
+		if _, bad := fmt.Sscan(line, &n); err != nil || bad != nil {
+			t.Error(err, bad)
+		}
+		return n
+	}
+	e, r := ringWorld(t, 1, inGo, func(context.Context, *command) error {
+		deadline := time.Now().Add(3 * time.Second)
+		for before := sleeps(); sleeps() < before+20; runtime.Gosched() {
+			if time.Now().After(deadline) {
+				return plugin.Errorf(plugin.Internal, "the rank does not sleep while it waits")
+			}
+		}
+		return nil
+	})
+	p := posting(t, e, 1, func(b *plugin.Builder) { b.Track(func() { r.Post(b, 7) }) })
+	must(t, e.Run(p, arguments(nil, nil, 0, 0), testDeadline))
 }
 
 func fill(m []byte, v byte) {
