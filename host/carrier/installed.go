@@ -34,12 +34,14 @@ func Installed() []Spec {
 }
 
 // resolve returns the spec with the path of an installed plugin in place of its name. A target that is no name, or
-// that no installed plugin has, is a path.
+// that no installed plugin has, is a path. A path becomes absolute: the working directory may be another one when the
+// plugin is started again.
 func (s Spec) resolve() (Spec, error) {
-	if s.Carrier == Builtin || strings.Trim(s.Target, nameCharacters) != "" {
+	if s.Carrier == Builtin {
 		return s, nil
 	}
-	if dir := installed.Load(); dir != nil {
+	isName := strings.Trim(s.Target, nameCharacters) == ""
+	if dir := installed.Load(); isName && dir != nil {
 		path := filepath.Join(*dir, pluginPrefix+s.Target)
 		if s.Carrier == Shared {
 			path += ".so"
@@ -49,7 +51,12 @@ func (s Spec) resolve() (Spec, error) {
 			return s, nil
 		}
 	}
-	if _, err := os.Stat(s.Target); err == nil {
+	path, err := filepath.Abs(s.Target)
+	if err != nil {
+		return s, plugin.Errorf(plugin.System, "%s: %w", s, err)
+	}
+	if _, err := os.Stat(path); err == nil || !isName {
+		s.Target = path
 		return s, nil
 	}
 	var names []string

@@ -31,13 +31,14 @@ func TestInstalledPluginsAreFoundByName(t *testing.T) {
 		require.NoError(t, err)
 		return spec.resolve()
 	}
+	here := func(name string) string { path, _ := filepath.Abs(name); return path }
 	for text, want := range map[string]string{
 		"shm":               "builtin:shm",
 		"process:shm":       "process:" + filepath.Join(dir, "shunt-transport-shm"),
 		"shared:shm":        "shared:" + filepath.Join(dir, "shunt-transport-shm.so"),
-		"process:./shm":     "process:./shm", // a path, whatever is installed
+		"process:./shm":     "process:" + here("shm"), // a path, whatever is installed
 		"shared:/x/shm.so":  "shared:/x/shm.so",
-		"process:main.test": "process:main.test",
+		"process:main.test": "process:" + here("main.test"),
 	} {
 		spec, err := resolved(text)
 		require.NoError(t, err)
@@ -55,5 +56,5 @@ func TestInstalledPluginsAreFoundByName(t *testing.T) {
 	require.NoError(t, os.WriteFile("nonesuch", nil, 0o755))
 	spec, err = resolved("process:nonesuch") // but a file of the working directory, as before
 	require.NoError(t, err)
-	require.Equal(t, "process:nonesuch", spec.String())
+	require.Equal(t, "process:"+here("nonesuch"), spec.String())
 }

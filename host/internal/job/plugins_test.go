@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -64,6 +65,36 @@ func TestPluginsThatDieAreStartedAgain(t *testing.T) {
 	_ = j.end() // some have died
 	for _, pid := range pids {
 		require.ErrorIs(t, unix.Kill(pid, 0), unix.ESRCH, "process %d is left", pid)
+	}
+}
+
+// A plugin whose path is relative is the one in the directory where it was started first, wherever the program is by
+// now.
+func TestPluginsAreStartedAgainFromAnotherDirectory(t *testing.T) {
+	dir := filepath.Dir(strings.TrimPrefix(ownPlugin(t), "process:"))
+	require.NoError(t, os.Rename(filepath.Join(dir, "plugin"), filepath.Join(dir, "shunt-transport-own")))
+	for name, config := range map[string]func(c *Config){
+		"a path": func(c *Config) { c.Transports = []string{"process:./shunt-transport-own"} },
+		"a name": func(c *Config) { c.Transports = []string{"process:shunt-transport-own"} },
+		"a directory's": func(c *Config) {
+			found, err := carrier.Discover(".")
+			require.NoError(t, err)
+			c.Transports = []string{found[0].String()}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Chdir(dir)
+			jobs, errs := join(t, 1, config)
+			require.NoError(t, errs[0])
+			defer func() { _ = jobs[0].end() }() // a plugin has died
+			loaded, err := jobs[0].Revive(t.Context())
+			require.NoError(t, err)
+			t.Chdir("/")
+			require.NoError(t, unix.Kill(loaded[0].PID(), unix.SIGKILL))
+			<-loaded[0].Died()
+			_, err = jobs[0].Revive(t.Context())
+			require.NoError(t, err)
+		})
 	}
 }
 
