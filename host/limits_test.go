@@ -2,6 +2,8 @@ package host_test
 
 import (
 	"context"
+	"errors"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -55,6 +57,36 @@ func TestTransportWithALowerLimitIsLeftOut(t *testing.T) {
 				return c.Barrier(nil)
 			}) {
 			require.NoError(t, err)
+		}
+	}
+}
+
+// A timeout of centuries is as good as none, whatever parts of it the steps of a communicator's life may take.
+func TestTimeoutsOfCenturies(t *testing.T) {
+	const year = 365 * 24 * time.Hour
+	for _, timeout := range []time.Duration{100 * year, 150 * year, 200 * year, math.MaxInt64} {
+		waits := make(chan struct{})
+		for rank, err := range worldErrors(t, 2, func(_ int, o *host.Options) { o.Timeout = timeout },
+			func(c *host.Communicator) error {
+				if c.Rank() == 1 { // the other sleeps until this one comes
+					<-waits
+				} else {
+					time.AfterFunc(20*time.Millisecond, func() { close(waits) })
+				}
+				if err := c.Barrier(nil); err != nil {
+					return err
+				}
+				w, err := c.NewWindow(t.Context(), 64)
+				if err != nil {
+					return err
+				}
+				split, err := c.Split(t.Context(), 0, 0)
+				if err != nil {
+					return err
+				}
+				return errors.Join(split.Close(), w.Close())
+			}) {
+			require.NoError(t, err, "rank %d, %v", rank, timeout)
 		}
 	}
 }

@@ -107,7 +107,7 @@ func (s *Session) await(ctx context.Context, limit time.Duration, k waitKey, w *
 		}
 	}
 	left := ""
-	if limit < s.timeout*3/4 { // what came before has taken the rest, and the others may be as late
+	if limit < s.timeout/4*3 { // what came before has taken the rest, and the others may be as late
 		left = ", all the time that was left,"
 	}
 	err := rankError(plugin.Timeout, g.rank, "rank %d waited %v%s for %s", g.rank,

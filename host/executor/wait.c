@@ -222,8 +222,9 @@ static uint32_t wait_slowly(sx_engine *e) {
              !(reason = elsewhere(e, first))) {
       if (blocks_too_long(e, now)) reason = SX_PAUSED;
       else {
-        if (e->deadline > 0 && e->started + e->deadline - now < limit) limit = e->started + e->deadline - now;
-        if (e->block_limit > 0 && e->started + e->block_limit - now < limit) limit = e->started + e->block_limit - now;
+        if (e->deadline > 0 && e->deadline - (now - e->started) < limit) limit = e->deadline - (now - e->started);
+        if (e->block_limit > 0 && e->block_limit - (now - e->started) < limit)
+          limit = e->block_limit - (now - e->started);
         if (e->polled && limit > POLL_SLICE) limit = POLL_SLICE;
         if (sx_remote_sleep(e, seen, limit, any_ready)) e->slept = limit;
         else sleep_on(e, seen, limit);

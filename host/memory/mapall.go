@@ -107,7 +107,7 @@ func (x *Exchange) mapAll(ctx context.Context, use func(rank int, regions []plug
 	if deadline, ok := ctx.Deadline(); ok {
 		limit = time.Until(deadline)
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit*3/4)
+	ctx, cancel := context.WithTimeout(ctx, limit/4*3)
 	defer cancel()
 	ctx, stop := x.share.group.WhileAlive(ctx)
 	defer stop()

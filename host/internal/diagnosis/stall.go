@@ -84,7 +84,7 @@ func (w *Watchdog) blocks(o *Observer) *plugin.Error {
 		w.native, w.entered = call, w.looked
 		return nil
 	}
-	limit := o.Timeout * 2 / 3
+	limit := o.Timeout / 3 * 2
 	if o.Failure.Reason() != nil || limit <= 0 || w.sinceResumed(w.looked.Sub(w.entered)) < limit {
 		return nil
 	}

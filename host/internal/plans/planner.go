@@ -249,5 +249,5 @@ func TransportTime(ctx context.Context) (context.Context, context.CancelFunc) {
 	if !bounded {
 		return context.WithCancel(ctx)
 	}
-	return context.WithTimeout(ctx, time.Until(deadline)*2/3)
+	return context.WithTimeout(ctx, time.Until(deadline)/3*2)
 }
