@@ -2,17 +2,19 @@ package shared
 
 import (
 	"bytes"
+	"cmp"
 	"debug/elf"
 	"encoding/binary"
 	"errors"
 	"io"
 	"os"
+	"runtime"
 
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
 // CheckFile looks at a file that is about to be opened as a shared object. It words the
-// commonest mistake better than the loader does, and refuses files that end too early:
+// commonest mistakes better than the loader does, and refuses files that end too early:
 // the loader maps those, and the process dies of SIGBUS where it touches what is missing.
 func CheckFile(path string) error {
 	f, err := os.Open(path)
@@ -27,9 +29,14 @@ func CheckFile(path string) error {
 	return wholeELF(f, info.Size())
 }
 
-// wholeELF checks that a file of this length begins as an ELF object does and
-// holds everything that the loader would map. Whatever else is wrong with it, and
-// other forms than 64 bits in little-endian order, are left to the loader.
+var (
+	machines     = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64} // by GOARCH
+	machineNames = map[elf.Machine]string{elf.EM_X86_64: "x86-64", elf.EM_AARCH64: "aarch64"}
+)
+
+// wholeELF checks that a file of this length begins as an ELF object for this process's architecture does and holds
+// everything that the loader would map. Whatever else is wrong with it, and other forms than 64 bits in little-endian
+// order, are left to the loader.
 func wholeELF(f io.ReaderAt, size int64) error {
 	var head elf.Header64
 	start := make([]byte, binary.Size(head))
@@ -49,6 +56,10 @@ func wholeELF(f io.ReaderAt, size int64) error {
 	}
 	if _, err := binary.Decode(start, binary.LittleEndian, &head); err != nil {
 		return err
+	}
+	if is, own := elf.Machine(head.Machine), machines[runtime.GOARCH]; own != 0 && is != own {
+		return plugin.Errorf(plugin.PluginRejected, "it is for %s, and this process is %s",
+			cmp.Or(machineNames[is], is.String()), machineNames[own])
 	}
 	var segment elf.Prog64
 	if int(head.Phentsize) != binary.Size(segment) {

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -39,7 +40,7 @@ func TestSegmentsBehindTheFileAreRefused(t *testing.T) {
 		{Off: math.MaxUint64, Filesz: 0}, {Off: 1 << 20, Filesz: 1},
 	} {
 		segment.Type = uint32(elf.PT_LOAD)
-		head := elf.Header64{Phoff: 64, Phentsize: 56, Phnum: 1}
+		head := elf.Header64{Phoff: 64, Phentsize: 56, Phnum: 1, Machine: uint16(machines[runtime.GOARCH])}
 		copy(head.Ident[:], elf.ELFMAG)
 		head.Ident[elf.EI_CLASS], head.Ident[elf.EI_DATA] = byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB)
 		var file bytes.Buffer
@@ -48,6 +49,28 @@ func TestSegmentsBehindTheFileAreRefused(t *testing.T) {
 		err := wholeELF(bytes.NewReader(file.Bytes()), int64(file.Len()))
 		require.ErrorIs(t, err, plugin.PluginRejected, "%+v", segment)
 		require.ErrorContains(t, err, fmt.Sprintf("a segment of %d at %d", segment.Filesz, segment.Off))
+	}
+}
+
+// The loader would say of an object for another architecture that there is no such file.
+func TestObjectsForAnotherArchitectureAreRefused(t *testing.T) {
+	path, err := ctransport.Build(t.TempDir())
+	require.NoError(t, err)
+	whole, err := os.ReadFile(path)
+	require.NoError(t, err)
+	own := machines[runtime.GOARCH]
+	for is, name := range map[elf.Machine]string{
+		elf.EM_X86_64: "x86-64", elf.EM_AARCH64: "aarch64", elf.EM_RISCV: "EM_RISCV",
+	} {
+		if is == own {
+			continue
+		}
+		const at = 18 // of the machine in the header
+		binary.LittleEndian.PutUint16(whole[at:], uint16(is))
+		require.NoError(t, os.WriteFile(path, whole, 0o755))
+		_, err := Open(path, nil)
+		require.ErrorIs(t, err, plugin.PluginRejected)
+		require.ErrorContains(t, err, fmt.Sprintf("it is for %s, and this process is %s", name, machineNames[own]))
 	}
 }
 
