@@ -337,7 +337,7 @@ func (c *Communicator) look() {
 		c.watchdog.LookAtRejections(&c.observer, c.plans.Stall)
 		return
 	}
-	c.failFor(c.watchdog.LookAtStall(&c.observer, c.plans.Stall))
+	c.failFor(c.watchdog.LookAtStall(&c.observer, c.plans.Stall, c.endpoints.NameAt))
 }
 
 // Abort makes the communicator fail here and on every peer: operations in flight return an error at once, which has the

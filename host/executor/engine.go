@@ -226,15 +226,17 @@ func (e *Engine) Unsatisfied() bool {
 	return !e.closed && C.sx_engine_unsatisfied(e.c) != 0
 }
 
-// Native returns which call of a transport's start or poll the run is in: a number
-// that no other call has, or 0 while it is in none.
-func (e *Engine) Native() uint64 {
+// Native returns which call of a transport's start or poll the run is in: a number that no other call has, or 0 while
+// it is in none; and the base of the endpoint.
+func (e *Engine) Native() (call uint64, base uint32) {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
 	if e.closed {
-		return 0
+		return 0, 0
 	}
-	return uint64(C.sx_engine_native(e.c))
+	var of C.uint32_t
+	call = uint64(C.sx_engine_native(e.c, &of))
+	return call, uint32(of)
 }
 
 // Policy says how a run waits: Spins polls with a pause of some 10 ns to 50 ns

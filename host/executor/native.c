@@ -166,8 +166,9 @@ static void take(sx_engine *e, sx_track *t, shunt_status status, const shunt_nat
   else end(e, t, status, report);
 }
 
-/* Tell the watchdog that the run enters native code, or has left it. */
-static void cross(sx_engine *e) {
+/* Tell the watchdog that the run enters native code of a track, or has left it. */
+static void cross(sx_engine *e, const sx_track *t) {
+  atomic_store_explicit(&e->native_base, t->launch->program->base, memory_order_relaxed);
   /* relaxed: only the thread of the run writes it */
   uint64_t native = atomic_load_explicit(&e->native, memory_order_relaxed);
   atomic_store_explicit(&e->native, native + 1, memory_order_relaxed);
@@ -178,10 +179,10 @@ int sx_native_start(sx_engine *e, sx_track *t, const shunt_native *native, uint3
   shunt_native_report report = {0};
   t->request = NULL;
   atomic_store_explicit(&t->ended, 0, memory_order_relaxed);
-  cross(e);
+  cross(e, t);
   shunt_status status =
       native->start(native->context, e->args, count, t->launch->send, t->launch->recv, &t->request, &report);
-  cross(e);
+  cross(e, t);
   take(e, t, status, &report);
   if (status != SHUNT_PENDING) return 0;
   t->native = native;
@@ -191,9 +192,9 @@ int sx_native_start(sx_engine *e, sx_track *t, const shunt_native *native, uint3
 
 static void poll(sx_engine *e, sx_track *t, int32_t stop) {
   shunt_native_report report = {.peer = t->rank + 1};
-  cross(e);
+  cross(e, t);
   shunt_status status = t->native->poll(t->native->context, t->request, stop, &report);
-  cross(e);
+  cross(e, t);
   if (stop && status != SHUNT_PENDING) status = SHUNT_OK; /* why the run has failed is known */
   take(e, t, status, &report);
 }

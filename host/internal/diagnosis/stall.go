@@ -37,11 +37,12 @@ func (w *Watchdog) sinceResumed(waited time.Duration) time.Duration {
 }
 
 // LookAtStall compares this rank's call with its peers' when it has waited for longer than the given time, and returns
-// why the communicator must fail if they contradict. Otherwise it warns.
-func (w *Watchdog) LookAtStall(o *Observer, stall time.Duration) *plugin.Error {
+// why the communicator must fail if they contradict. Otherwise it warns. transport names the one whose endpoint has a
+// base.
+func (w *Watchdog) LookAtStall(o *Observer, stall time.Duration, transport func(base uint32) string) *plugin.Error {
 	waiting, peer, since, _ := o.Engine.Waiting()
 	since = w.sinceResumed(since)
-	if reason := w.blocks(o); reason != nil {
+	if reason := w.blocks(o, transport); reason != nil {
 		return reason
 	}
 	if waiting {
@@ -78,8 +79,8 @@ func (w *Watchdog) LookAtStall(o *Observer, stall time.Duration) *plugin.Error {
 // blocks returns why the communicator must fail if native code, which runs on the caller's thread and may not block,
 // has not returned for as long as other functions of a transport may take. Nothing can end such a call: peers learn of
 // it.
-func (w *Watchdog) blocks(o *Observer) *plugin.Error {
-	call := o.Engine.Native()
+func (w *Watchdog) blocks(o *Observer, transport func(base uint32) string) *plugin.Error {
+	call, base := o.Engine.Native()
 	if call == 0 || call != w.native {
 		w.native, w.entered = call, w.looked
 		return nil
@@ -89,7 +90,8 @@ func (w *Watchdog) blocks(o *Observer) *plugin.Error {
 		return nil
 	}
 	reason := &plugin.Error{Code: plugin.Timeout, Rank: o.Rank, Message: fmt.Sprintf(
-		"rank %d %s, and native code of a transport has not returned from start or poll for %v", o.Rank, o.State(o.Rank), limit)}
+		"rank %d %s, and native code of transport %s has not returned from start or poll for %v", o.Rank, o.State(o.Rank),
+		transport(base), limit)}
 	o.Logger.Error("native code does not return", "communicator", o.Label, "rank", o.Rank, "reason", reason.Message)
 	return reason
 }

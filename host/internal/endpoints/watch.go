@@ -83,12 +83,18 @@ func (s *Set) lookAtEngine() {
 	if f.Rank >= 0 {
 		reason.Rank = f.Rank
 	}
+	reason.Message = fmt.Sprintf("transport %s on rank %d: %s", s.NameAt(base), s.Rank, f.Reason)
+	s.Fail(reason, true)
+}
+
+// NameAt returns the name of the transport whose endpoint has a base.
+func (s *Set) NameAt(base uint32) string {
 	for _, e := range s.List {
 		if e.Base == base {
-			reason.Message = fmt.Sprintf("transport %s on rank %d: %s", e.Name, s.Rank, f.Reason)
+			return e.Name
 		}
 	}
-	s.Fail(reason, true)
+	return ""
 }
 
 // check finds what has failed in the transports between calls.

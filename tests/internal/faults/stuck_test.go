@@ -190,7 +190,7 @@ func TestStartThatBlocksIsToldToTheOtherRanks(t *testing.T) {
 	if a := replies[0]; a == nil {
 		t.Fatalf("rank 0: %v", result.Outcomes[0])
 	} else if a.Code != plugin.Timeout || !strings.Contains(a.Message, "rank 1 called #1 all_reduce") ||
-		!strings.Contains(a.Message, "native code of a transport has not returned from start or poll for 2.666") {
+		!strings.Contains(a.Message, "native code of transport stuck has not returned from start or poll for 2.666") {
 		t.Errorf("rank 0: %s: %s", a.Code, a.Message)
 	}
 	if replies[1] != nil {
