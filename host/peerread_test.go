@@ -2,6 +2,7 @@ package host_test
 
 import (
 	"encoding/binary"
+	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -135,10 +136,32 @@ func TestMemoryThatPeersCannotRead(t *testing.T) {
 		}
 		return c.Recv(at(make([]byte, count)), count, plugin.Uint8, 0, nil)
 	})
+	require.ErrorContains(t, errs[1], "recv on rank 1: rank 1: recv by shm/")
 	for rank, err := range errs {
 		require.ErrorIs(t, err, plugin.System, "rank %d", rank)
 		for _, part := range []string{"rank 0's memory at 0x", "bad address", "SHUNT_PEER_READ=off"} {
 			require.ErrorContains(t, err, part, "rank %d", rank)
 		}
+	}
+}
+
+// Receive memory that is not there is the mistake of the rank that gave it, and every rank says so.
+func TestReceiveMemoryThatIsNotThere(t *testing.T) {
+	needsPeerRead(t)
+	const count = 1 << 20
+	absent, err := unix.Mmap(-1, 0, count, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	require.NoError(t, err)
+	defer unix.Munmap(absent)
+	errs := worldErrors(t, 2, nil, func(c *host.Communicator) error {
+		if c.Rank() == 0 {
+			return c.Send(at(make([]byte, count)), count, plugin.Uint8, 1, nil)
+		}
+		return c.Recv(unsafe.Pointer(&absent[0]), count, plugin.Uint8, 0, nil)
+	})
+	for rank, call := range []string{"send", "recv"} {
+		require.ErrorIs(t, errs[rank], plugin.InvalidArgument, "rank %d", rank)
+		require.ErrorContains(t, errs[rank], fmt.Sprintf(
+			"%s on rank %d: the receive memory of %d bytes at %p is not all mapped for writing on rank 1; communicator", call, rank,
+			count, &absent[0]))
 	}
 }

@@ -57,3 +57,33 @@ func TestWhoStaysAwayFromAFirstCallIsReported(t *testing.T) {
 	require.NoError(t, errors.Join(errs...))
 	require.Contains(t, log.text.String(), `peer_state="has called nothing yet"`)
 }
+
+// A plan that leaves the memory of its call is its transport's fault, which the error of every rank names: no argument
+// of the caller's could make it so.
+func TestPlansThatLeaveTheirMemory(t *testing.T) {
+	for where, to := range map[string]func(b *plugin.Builder) plugin.RefID{
+		"the receive memory of 4": func(b *plugin.Builder) plugin.RefID { return b.Recv(b.Const(1 << 40)) },
+		"region 1 of rank 0 of":   func(b *plugin.Builder) plugin.RefID { return b.Region(b.Const(1), b.Const(0), b.Const(1<<40)) },
+	} {
+		errs := exchanged(t, manner{prepare: func(_ plugin.Endpoint, req plugin.Request) (*plugin.Plan, error) {
+			b := plugin.NewBuilder(req, "one_shot")
+			b.Track(func() {
+				if req.Rank == 1 {
+					b.Copy(to(b), b.Send(b.Const(0)), b.Const(2))
+				}
+			})
+			return b.Plan()
+		}}, func(c *host.Communicator) error {
+			x := []float32{1}
+			if err := c.Broadcast(at(x), at(x), 1, plugin.Float32, 1, nil); c.Rank() == 1 {
+				return err
+			}
+			return c.Barrier(nil) // which hears of it
+		})
+		for rank, err := range errs {
+			require.ErrorIs(t, err, plugin.Internal, "rank %d", rank)
+			require.ErrorContains(t, err, "rank 1: broadcast by exchanging/one_shot, step 0 of track 0: "+
+				"2 bytes at offset 1099511627776 exceed "+where, "rank %d", rank)
+		}
+	}
+}

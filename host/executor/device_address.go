@@ -43,11 +43,7 @@ func (r *deviceRun) address(number uint16, n int64) (uint64, *Failure) {
 	}
 	offset := frame[ref.Offset]
 	if offset < 0 || n > length || offset > length-n {
-		code := plugin.InvalidArgument // the caller gave the length and the counts
-		if rank >= 0 {
-			code = plugin.Internal
-		}
-		return 0, r.failure(code, rank, "%d bytes at offset %d exceed %s of %d bytes", n, offset, r.what(ref), length)
+		return 0, r.failure(plugin.Internal, rank, "%d bytes at offset %d exceed %s of %d bytes", n, offset, r.what(ref), length)
 	}
 	if base == 0 {
 		if length > 0 {

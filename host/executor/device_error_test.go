@@ -33,11 +33,10 @@ func TestDeviceChecksEveryAddress(t *testing.T) {
 	}
 	for name, c := range map[string]call{
 		"past the receive memory": {copies(recv(16), 1), nil, "1 bytes at offset 16 exceed the receive memory of 16 bytes",
-			plugin.InvalidArgument},
-		"before it": {copies(recv(-1), 1), nil, "1 bytes at offset -1 exceed the receive memory",
-			plugin.InvalidArgument},
+			plugin.Internal},
+		"before it": {copies(recv(-1), 1), nil, "1 bytes at offset -1 exceed the receive memory", plugin.Internal},
 		"past the send memory": {copies(recv(0), 17), func(a *Arguments) { a.Slots[plugin.SlotRecvBytes] = 64 },
-			"17 bytes at offset 0 exceed the send memory of 16 bytes", plugin.InvalidArgument},
+			"17 bytes at offset 0 exceed the send memory of 16 bytes", plugin.Internal},
 		"past a region": {copies(region(0, 1, 500), 16), nil,
 			"16 bytes at offset 500 exceed region 0 of rank 1 of 512 bytes", plugin.Internal},
 		"an address that wraps": {copies(region(0, 1, 1<<62), 16), nil, "exceed region 0 of rank 1", plugin.Internal},

@@ -238,7 +238,8 @@ enum {
   SX_DISAGREE,    /* rank: who called another collective, or -1 */
   SX_REMOTE_FAILED, /* x: code; rank; engine->message */
   SX_SLOTS,       /* x: commands of a ring */
-  SX_PEER_READ    /* x: errno, y: bytes, region: address; rank */
+  SX_PEER_READ,   /* x: errno, y: bytes, region: address; rank */
+  SX_UNMAPPED     /* x: address, z: length of what; space, region, rank */
 };
 
 typedef struct sx_failure {
@@ -493,7 +494,7 @@ void sx_copy(char *dst, const char *src, int64_t bytes);
 
 /* ---- peer.c -------------------------------------------------------------------- */
 
-/* Copy n > 0 bytes from space peer; 0, or -1 after recording why not. */
+/* Copy n > 0 bytes from space peer; 0, or -1 after recording why not, or 1 if the kernel cannot write to dst. */
 int sx_peer_read(sx_engine *engine, sx_track *track, const sx_ref *from, char *dst, int64_t n);
 
 #endif

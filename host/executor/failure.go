@@ -90,12 +90,6 @@ func (e *Engine) failure(reason C.uint32_t) error {
 	case plugin.SpaceRecv:
 		what = "the receive memory"
 	}
-	users := plugin.Space(c.space) == plugin.SpaceSend || plugin.Space(c.space) == plugin.SpaceRecv
-	if users {
-		// The caller gave the length and the counts; a plan that leaves them
-		// alone can only be out of bounds by their fault.
-		f.Rank = int(c.rank)
-	}
 	waited := "for no particular rank"
 	if f.Rank >= 0 {
 		waited = fmt.Sprintf("for rank %d", f.Rank)
@@ -154,15 +148,22 @@ func (e *Engine) failure(reason C.uint32_t) error {
 		f.Code = plugin.System
 		f.Reason = fmt.Sprintf("reading %d bytes of rank %d's memory at %#x: %v", y, f.Rank, uint64(c.region),
 			syscall.Errno(x))
-		if syscall.Errno(x) == syscall.ESRCH {
+		switch syscall.Errno(x) {
+		case syscall.ESRCH:
 			f.Code = plugin.PeerDied
 			f.Reason = fmt.Sprintf("rank %d's process has ended while its memory was read", f.Rank)
+		case syscall.EFAULT:
+			f.Reason += "; if it is mapped there, it is a device's: set SHUNT_PEER_READ=off"
+		default:
+			f.Reason += "; if the kernel forbids it, set SHUNT_PEER_READ=off"
 		}
+	case C.SX_UNMAPPED:
+		if plugin.Space(c.space) == plugin.SpaceRecv {
+			f.Code = plugin.InvalidArgument
+		}
+		f.Reason = fmt.Sprintf("%s of %d bytes at %#x is not all mapped for writing on rank %d", what, z, uint64(x), e.rank)
 	default:
 		f.Reason = fmt.Sprintf("unknown reason %d", reason)
-	}
-	if users && (reason == C.SX_BOUNDS || reason == C.SX_NULL) {
-		f.Code = plugin.InvalidArgument
 	}
 	return e.fail(f)
 }

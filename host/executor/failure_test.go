@@ -22,15 +22,15 @@ func TestEveryRefIsChecked(t *testing.T) {
 		reason string
 	}{
 		{"send too short", func(b *plugin.Builder) { b.Copy(b.Recv(b.Const(0)), b.Send(b.Const(60)), b.Const(8)) },
-			plugin.InvalidArgument, "8 bytes at offset 60 exceed the send memory of 64 bytes"},
+			plugin.Internal, "8 bytes at offset 60 exceed the send memory of 64 bytes"},
 		{"receive too short", func(b *plugin.Builder) { b.Copy(b.Recv(b.Const(1)), b.Send(b.Const(0)), b.Const(64)) },
-			plugin.InvalidArgument, "64 bytes at offset 1 exceed the receive memory of 64 bytes"},
+			plugin.Internal, "64 bytes at offset 1 exceed the receive memory of 64 bytes"},
 		{"negative offset", func(b *plugin.Builder) { b.Copy(b.Recv(b.Const(-1)), b.Send(b.Const(0)), b.Const(8)) },
-			plugin.InvalidArgument, "8 bytes at offset -1 exceed the receive memory of 64 bytes"},
+			plugin.Internal, "8 bytes at offset -1 exceed the receive memory of 64 bytes"},
 		{"offset that overflows", func(b *plugin.Builder) { b.Copy(b.Recv(b.Const(far)), b.Send(b.Const(0)), b.Const(8)) },
-			plugin.InvalidArgument, "8 bytes at offset 9223372036854775807 exceed the receive memory of 64 bytes"},
+			plugin.Internal, "8 bytes at offset 9223372036854775807 exceed the receive memory of 64 bytes"},
 		{"length that overflows", func(b *plugin.Builder) { b.Copy(b.Recv(b.Const(8)), b.Send(b.Const(0)), b.Const(far)) },
-			plugin.InvalidArgument, "9223372036854775807 bytes at offset 8 exceed the receive memory of 64 bytes"},
+			plugin.Internal, "9223372036854775807 bytes at offset 8 exceed the receive memory of 64 bytes"},
 		{"negative length", func(b *plugin.Builder) { b.Copy(b.Recv(b.Const(0)), b.Send(b.Const(0)), b.Const(-1)) },
 			plugin.Internal, "a length of -1"},
 		{"reduce overflows", func(b *plugin.Builder) { b.Reduce(b.Recv(b.Const(0)), b.Const(far/4+2), b.Send(b.Const(0))) },
@@ -38,7 +38,7 @@ func TestEveryRefIsChecked(t *testing.T) {
 		{"reduce beyond a source", func(b *plugin.Builder) {
 			b.Reduce(b.Recv(b.Const(0)), b.Const(2), b.Send(b.Const(0)), b.Send(b.Const(60)))
 		},
-			plugin.InvalidArgument, "8 bytes at offset 60 exceed the send memory of 64 bytes"},
+			plugin.Internal, "8 bytes at offset 60 exceed the send memory of 64 bytes"},
 		{"region too short", func(b *plugin.Builder) { b.Copy(region(b, 0, 1, 8190), b.Send(b.Const(0)), b.Const(4)) },
 			plugin.Internal, "4 bytes at offset 8190 exceed region 0 of rank 1 of 8192 bytes"},
 		{"no such region", func(b *plugin.Builder) { b.Load(region(b, 3, 0, 0)) },
@@ -92,7 +92,7 @@ func TestEveryRefIsChecked(t *testing.T) {
 		a := arguments(make([]byte, 4), nil, 1, 4)
 		a.Slots[plugin.SlotRecvBytes] = 4
 		f := failureOf(t, e.Run(p, a, testDeadline))
-		if f.Code != plugin.InvalidArgument || f.Reason != "the receive memory is null but 4 bytes of it are needed" {
+		if f.Code != plugin.Internal || f.Reason != "the receive memory is null but 4 bytes of it are needed" {
 			t.Errorf("got %+v", f)
 		}
 	})

@@ -198,7 +198,15 @@ static int copy(sx_engine *e, sx_track *t, const sx_step *s, const sx_ref *refs)
   char *dst = place(e, t, &refs[s->dst], n);
   if (SX_UNLIKELY(!dst)) return -1;
   const sx_ref *from = &refs[s->a];
-  if (from->space == SHUNT_SPACE_PEER) return sx_peer_read(e, t, from, dst, n);
+  if (from->space == SHUNT_SPACE_PEER) {
+    int failed = sx_peer_read(e, t, from, dst, n);
+    if (SX_LIKELY(failed <= 0)) return failed;
+    const sx_launch *l = t->launch;
+    int receives = refs[s->dst].space == SHUNT_SPACE_RECV;
+    refuse(e, t, SX_UNMAPPED, &refs[s->dst], n, receives ? l->recv_bytes : n);
+    e->failure.x = (int64_t)(uintptr_t)(receives ? l->recv : dst);
+    return -1;
+  }
   const char *src = place(e, t, from, n);
   if (SX_UNLIKELY(!src)) return -1;
   const sx_program *p = t->launch->program;

@@ -23,6 +23,13 @@ static int refuse(sx_engine *e, const sx_track *t, uint32_t reason, int64_t rank
   return -1;
 }
 
+/* Whether the kernel finds a byte in the memory of a process. */
+static int is_there(int32_t pid, uint64_t at) {
+  char byte;
+  struct iovec here = {&byte, 1}, there = {(void *)(uintptr_t)at, 1};
+  return process_vm_readv(pid, &here, 1, &there, 1, 0) == 1;
+}
+
 int sx_peer_read(sx_engine *e, sx_track *t, const sx_ref *from, char *dst, int64_t n) {
   int64_t rank = t->frame[from->rank];
   if (SX_UNLIKELY((uint64_t)rank >= (uint64_t)e->world)) return refuse(e, t, SX_NO_RANK, rank, rank, n, 0);
@@ -41,6 +48,7 @@ int sx_peer_read(sx_engine *e, sx_track *t, const sx_ref *from, char *dst, int64
     ssize_t got = process_vm_readv(pid, &here, 1, &there, 1, 0);
     if (SX_UNLIKELY(got <= 0)) {
       int error = got < 0 ? errno : EFAULT;
+      if (error == EFAULT && is_there(pid, at + (uint64_t)done)) return 1;
       /* A peer whose memory is gone has mostly died, or left a communicator
        * that failed, and word of that is on its way: it is the cause, and what
        * happened here its consequence. */

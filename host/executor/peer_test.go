@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -122,6 +123,9 @@ func TestPeerMemoryThatCannotBeRead(t *testing.T) {
 			})
 			err := e.Run(p, arguments(nil, make([]byte, 2*page), 0, 0), testDeadline)
 			f := failureOf(t, err)
+			if c.code == plugin.System {
+				c.reason += "; if it is mapped there, it is a device's: set SHUNT_PEER_READ=off"
+			}
 			if plugin.CodeOf(err) != c.code || f.Reason != c.reason || f.Step != 0 {
 				t.Errorf("got %v %q at step %d, want %v %q at step 0", f.Code, f.Reason, f.Step, c.code, c.reason)
 			}
@@ -129,6 +133,35 @@ func TestPeerMemoryThatCannotBeRead(t *testing.T) {
 				t.Errorf("it names rank %d, want %d", f.Rank, c.rank)
 			}
 		})
+	}
+}
+
+// Receive memory that is not there, or that may not be written, is the caller's mistake and not the peer's.
+func TestCopyFromAPeerToMemoryThatIsNotThere(t *testing.T) {
+	page := unix.Getpagesize()
+	for name, protection := range map[string]int{"absent": unix.PROT_NONE, "for reading": unix.PROT_READ} {
+		for _, there := range []int{0, page} { // bytes in front of what is not
+			memory, err := unix.Mmap(-1, 0, 3*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+			must(t, err)
+			must(t, unix.Mprotect(memory[there:], protection))
+			w := newWorld(t, 2, 4096)
+			w.readable()
+			source := make([]byte, 2*page)
+			p := load(t, w.engines[0], plugin.Uint8, plugin.OpSum, func(b *plugin.Builder) {
+				address := b.Const(int64(uintptr(unsafe.Pointer(&source[0]))))
+				b.Track(func() {
+					b.Copy(b.Recv(b.Const(0)), b.Peer(address, b.Const(1), b.Const(0)), b.Const(int64(len(source))))
+				})
+			})
+			f := failureOf(t, w.engines[0].Run(p, arguments(nil, memory, 0, 0), testDeadline))
+			want := fmt.Sprintf("the receive memory of %d bytes at %p is not all mapped for writing on rank 0", len(memory),
+				&memory[0])
+			if f.Code != plugin.InvalidArgument || f.Reason != want || f.Rank != -1 {
+				t.Errorf("%s after %d bytes: %v of rank %d, %q; want %q", name, there, f.Code, f.Rank, f.Reason, want)
+			}
+			must(t, unix.Munmap(memory))
+			runtime.KeepAlive(source)
+		}
 	}
 }
 
@@ -143,7 +176,7 @@ func TestCopyFromAPeerStaysInItsDestination(t *testing.T) {
 		b.Track(func() { b.Copy(b.Recv(b.Const(1)), b.Peer(address, b.Const(1), b.Const(0)), b.Const(64)) })
 	})
 	err := e.Run(p, arguments(nil, make([]byte, 64), 0, 0), testDeadline)
-	if !errors.Is(err, plugin.InvalidArgument) || !strings.Contains(err.Error(),
+	if !errors.Is(err, plugin.Internal) || !strings.Contains(err.Error(),
 		"64 bytes at offset 1 exceed the receive memory of 64 bytes") {
 		t.Error(err)
 	}
@@ -215,7 +248,7 @@ func TestAddressStaysInTheCallersMemory(t *testing.T) {
 			if got := *(*int64)(unsafe.Pointer(&w.regions[0][0])); got != c.want {
 				t.Errorf("offset %d: %#x, want %#x", c.offset, got, c.want)
 			}
-		case err == nil || !errors.Is(err, plugin.InvalidArgument) || !strings.Contains(err.Error(), c.reason):
+		case err == nil || !errors.Is(err, plugin.Internal) || !strings.Contains(err.Error(), c.reason):
 			t.Errorf("offset %d: %v, want %q", c.offset, err, c.reason)
 		}
 	}

@@ -117,8 +117,8 @@ func (o *Observer) ClosedError(what string) error {
 type Plans interface {
 	// Where says in which step of which plan it stopped; "" if that is not known.
 	Where(f *executor.Failure) string
-	// NativeFailed words the failure of a transport's command or native function.
-	NativeFailed(f *executor.Failure) string
+	// Failed says that, and why, for any failure of a plan.
+	Failed(f *executor.Failure) string
 }
 
 // RunFailure turns the error of an operation that the executor ran into the reason why the communicator fails.
@@ -132,9 +132,9 @@ func (o *Observer) RunFailure(err error, plans Plans) *plugin.Error {
 		}
 		return reason
 	}
+	reason.Message = fmt.Sprintf("rank %d: %s", o.Rank, plans.Failed(detail))
 	switch {
 	case detail.Native:
-		reason.Message = fmt.Sprintf("rank %d: %s", o.Rank, plans.NativeFailed(detail))
 		if detail.Rank >= 0 && detail.Rank < o.World {
 			reason.Rank = detail.Rank
 			place := o.Topology.Places[detail.Rank]
@@ -146,6 +146,8 @@ func (o *Observer) RunFailure(err error, plans Plans) *plugin.Error {
 			}
 		}
 		return reason
+	case detail.Code == plugin.InvalidArgument: // the caller's memory, not the plan
+		reason.Message = detail.Reason
 	case detail.Code == plugin.Timeout:
 		reason = o.PeerTimeout(detail.Rank, plans.Where(detail))
 		reason.Cause = err
@@ -153,14 +155,9 @@ func (o *Observer) RunFailure(err error, plans Plans) *plugin.Error {
 	if detail.Code == plugin.Mismatch {
 		reason = o.disagreed(detail.Rank)
 	}
-	if detail.Rank >= 0 {
-		switch detail.Code {
-		case plugin.PeerDied:
-			reason.Message = o.PeerName(detail.Rank) + " ended while its memory was read"
-			reason.Rank = detail.Rank
-		case plugin.System:
-			reason.Message = fmt.Sprintf("%s; if the kernel forbids reading that memory, set SHUNT_PEER_READ=off", err)
-		}
+	if detail.Code == plugin.PeerDied && detail.Rank >= 0 {
+		reason.Message = o.PeerName(detail.Rank) + " ended while its memory was read"
+		reason.Rank = detail.Rank
 	}
 	return reason
 }
@@ -170,7 +167,7 @@ func (o *Observer) FailedAlready(what string, err error, plans Plans) error {
 	f := o.Failure.Reason()
 	var detail *executor.Failure
 	if errors.As(err, &detail) && detail.Stuck {
-		f = &plugin.Error{Code: f.Code, Rank: f.Rank, Cause: f, Message: f.Message + "; and " + plans.NativeFailed(detail)}
+		f = &plugin.Error{Code: f.Code, Rank: f.Rank, Cause: f, Message: f.Message + "; and " + plans.Failed(detail)}
 	}
 	return o.FailureError(what, f)
 }

@@ -46,19 +46,20 @@ func (b Blame) Where(f *executor.Failure) string {
 	return fmt.Sprintf("in step %d of track %d of %s", f.Step, f.Track, name)
 }
 
-// NativeFailed words the failure of a transport's command or native function, in the transport's own words where it has
-// any. One that has not returned takes its endpoint with it.
-func (b Blame) NativeFailed(f *executor.Failure) string {
+// Failed words the failure of a plan, in the transport's own words where it has any. A native function that has not
+// returned takes its endpoint with it.
+func (b Blame) Failed(f *executor.Failure) string {
 	t, name := b.serving(f.Launch)
 	if t == nil {
 		return f.Error()
 	}
-	text := fmt.Sprintf("%s, step %d of track %d: %s", name, f.Step, f.Track, f.Reason)
 	if f.Stuck {
 		t.stuck = "a native function of " + name
-		return text
 	}
-	return text
+	if f.Step < 0 {
+		return name + ": " + f.Reason
+	}
+	return fmt.Sprintf("%s, step %d of track %d: %s", name, f.Step, f.Track, f.Reason)
 }
 
 // Lose says what of the endpoint has not returned: the endpoint cannot be closed.
