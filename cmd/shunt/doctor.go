@@ -100,9 +100,9 @@ var checks = []struct {
 	{"memory", checkMemory},
 	{"environment", checkEnvironment},
 	{"failpoints", checkFailpoints},
-	{"transports", checkTransports},
 	{"GPUs", checkGPUs},
 	{"cudaipc", checkCudaipc},
+	{"transports", checkTransports}, // after those that open libraries, see inspectAll
 	{"ranks", checkRanks},
 	{"ranks on GPUs", checkRanksOnGPUs},
 	{"NCCL", checkRanksOverNCCL},
@@ -151,8 +151,8 @@ func checkTransports(ctx context.Context, world int) []finding {
 		return []finding{{Level: broken, Detail: "there is none", Advice: "name one in SHUNT_TRANSPORTS"}}
 	}
 	var list []finding
-	for _, spec := range specs {
-		r := inspect(ctx, spec, world, slog.New(slog.DiscardHandler))
+	for _, r := range inspectAll(ctx, specs, world, slog.New(slog.DiscardHandler)) {
+		spec := r.Spec
 		if r.Rejected != "" {
 			list = append(list, finding{Level: broken, Detail: spec + " is rejected: " + r.Rejected,
 				Advice: "remove it from SHUNT_TRANSPORTS or SHUNT_PLUGIN_DIR, or repair it"})

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	denyAsAsked()
 	serveTransport()
 	pool.Main()
-	if len(os.Args) > 1 && slices.Contains([]string{"rank", "agent", "run", "tune", "doctor", "bench",
+	if len(os.Args) > 1 && slices.Contains([]string{"rank", "agent", "run", "tune", "doctor", "bench", "transports",
 		"conformance", "explain"}, os.Args[1]) { // to be interrupted, too
 		main()
 	}

@@ -1,18 +1,23 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/shunt-ccl/shunt/internal/builttest"
+	"github.com/shunt-ccl/shunt/internal/ctransport"
 )
 
 // installation is a folder as a wheel or an archive has it: the command, and plugins that run it. It returns their
@@ -82,4 +87,43 @@ func TestPluginStartTimeout(t *testing.T) {
 		require.NotZero(t, code)
 		require.Contains(t, stdout+stderr, "did not finish its start within 50ms", line)
 	}
+}
+
+// A library that does not return from being loaded is rejected in time, whatever else is to be opened in the same
+// process, and the command ends. It is a process of its own, as nothing unloads such a library.
+func TestLibrariesThatHangAreRejected(t *testing.T) {
+	hanging, err := ctransport.BuildHanging(t.TempDir())
+	require.NoError(t, err)
+	self, err := os.Executable()
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	c := exec.CommandContext(ctx, self, "transports", "--json")
+	c.Env = append(os.Environ(), "SHUNT_TIMEOUT=100ms", "SHUNT_TRANSPORTS=shared:"+hanging+",nccl")
+	out, _ := c.Output()
+	require.Equal(t, exitWrong, c.ProcessState.ExitCode())
+	var reports []transportReport
+	require.NoError(t, json.Unmarshal(out, &reports))
+	require.Len(t, reports, 2)
+	require.Contains(t, reports[0].Rejected, hanging+" did not return from load within")
+	require.Equal(t, "nccl", reports[1].Name)
+
+	here, plugin := filepath.Join(t.TempDir(), "here"), filepath.Join(t.TempDir(), "plugin")
+	text := "#!/bin/sh\ngrep -q SHUNT_RANK= /proc/$PPID/environ && touch " + here + " && exec sleep 60\n"
+	require.NoError(t, os.WriteFile(plugin, []byte(text), 0o700)) //nolint:gosec // a program
+	var stdout bytes.Buffer
+	c = exec.CommandContext(ctx, self, "doctor", "--json")
+	c.Env = append(os.Environ(), "SHUNT_TIMEOUT=100ms", "SHUNT_TRANSPORTS=process:"+plugin+",shared:"+hanging)
+	c.Stdout = &stdout
+	require.NoError(t, c.Start())
+	appears(t, here) // the ranks of its trial have begun
+	require.NoError(t, c.Process.Signal(os.Interrupt))
+	require.Error(t, c.Wait())
+	require.Equal(t, exitFailure, c.ProcessState.ExitCode())
+	var findings []finding
+	require.NoError(t, json.Unmarshal(stdout.Bytes(), &findings))
+	at := slices.IndexFunc(findings, func(f finding) bool { return strings.Contains(f.Detail, "hanging.so is rejected") })
+	require.Positive(t, at, "%v", findings)
+	require.Equal(t, "transports", findings[at].Check)
+	require.Contains(t, findings[at].Detail, "hanging.so did not return from load within")
 }

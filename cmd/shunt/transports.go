@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -68,13 +69,8 @@ is 1.`,
 					return err
 				}
 			}
-			var reports []transportReport
-			rejected := false
-			for _, spec := range specs {
-				r := inspect(c.Context(), spec, world, logger)
-				rejected = rejected || r.Rejected != ""
-				reports = append(reports, r)
-			}
+			reports := inspectAll(c.Context(), specs, world, logger)
+			rejected := slices.ContainsFunc(reports, func(r transportReport) bool { return r.Rejected != "" })
 			if wantsJSON(c) {
 				if err := printJSON(c, reports); err != nil {
 					return err
@@ -113,6 +109,20 @@ func presentSpecs(options *option.Options) ([]string, error) {
 	return specs, nil
 }
 
+// inspectAll inspects transports, shared objects last: one that hangs while it is loaded keeps this process from
+// opening other libraries, as builtin transports do.
+func inspectAll(ctx context.Context, specs []string, world int, logger *slog.Logger) []transportReport {
+	reports := make([]transportReport, len(specs))
+	for _, shared := range []bool{false, true} {
+		for i, spec := range specs {
+			if strings.HasPrefix(spec, string(carrier.Shared)+":") == shared {
+				reports[i] = inspect(ctx, spec, world, logger)
+			}
+		}
+	}
+	return reports
+}
+
 // inspect loads one transport, asks it, and lets it go.
 func inspect(ctx context.Context, text string, world int, logger *slog.Logger) (r transportReport) {
 	r.Spec = text
@@ -123,6 +133,8 @@ func inspect(ctx context.Context, text string, world int, logger *slog.Logger) (
 	}
 	options, _ := option.Load(os.Environ()) // who has read them has said what is wrong with them
 	spec.StartTimeout = options.PluginStart()
+	ctx, cancel := context.WithTimeout(ctx, options.Timeout())
+	defer cancel()
 	loaded, err := carrier.Load(ctx, spec, logger)
 	if err != nil {
 		r.Rejected = err.Error()

@@ -85,6 +85,11 @@ func BuildBad(dir, name string) (string, error) {
 	return compile(dir, "bad-"+name+".so", "internal/ctransport/bad/bad.c", "-DBAD="+name)
 }
 
+// BuildHanging makes a shared object that does not return from being loaded, in a constructor.
+func BuildHanging(dir string) (string, error) {
+	return compile(dir, "hanging.so", "internal/ctransport/stuck/hanging.c")
+}
+
 // BuildStuck makes a shared object of the C99 transport that is stuck on rank 1 in
 // "supports", "open", "prepare", "close", a "native" function or the "start" of one, or whose native
 // function "fails" with status 12345, or that names an algorithm without an end
