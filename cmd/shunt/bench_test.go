@@ -60,6 +60,15 @@ func TestBenchNoticesWrongResults(t *testing.T) {
 	require.Contains(t, stdout, "# #wrong over all rows : 1 FAILED\n")
 }
 
+// Ranks that end before they have measured everything are a failure, also where they end as if all were well.
+func TestBenchWhoseRanksEndEarly(t *testing.T) {
+	for _, json := range []string{"--json=false", "--json"} {
+		_, stderr, code := shunt(t, "bench", "-n", "1", "--under", "true", "--collective", "broadcast", json)
+		require.Equal(t, exitFailure, code)
+		require.Equal(t, "shunt: bench: rank 0 ended without an error before it had measured broadcast\n", stderr)
+	}
+}
+
 // Where collectives are apart, one that fails costs its own rows only.
 func TestBenchApart(t *testing.T) {
 	// results that are checked: four of all_reduce, two of sendrecv

@@ -2,12 +2,14 @@ package bench
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/shunt-ccl/shunt/cmd/shunt/internal/launch"
 	"github.com/shunt-ccl/shunt/internal/descriptors"
@@ -146,7 +148,22 @@ func Run(ctx context.Context, c Config, l Launch, each func(Row)) error {
 	for _, p := range pipes {
 		_ = p.Close() // read to the end
 	}
+	var early *endedEarly
+	if err != nil && errors.As(mergeErr, &early) { // how they ended says more
+		mergeErr = nil
+	}
 	return errors.Join(err, mergeErr)
+}
+
+// endedEarly is the error of ranks that have ended before they had reported a measurement.
+type endedEarly struct {
+	ranks []int
+	what  string
+}
+
+func (e *endedEarly) Error() string {
+	ranks := strings.Trim(strings.ReplaceAll(fmt.Sprint(e.ranks), " ", " and rank "), "[]")
+	return fmt.Sprintf("bench: rank %s ended without an error before it had measured %s", ranks, e.what)
 }
 
 // merge reads one report of every rank for each job.
@@ -174,6 +191,10 @@ func mergeReports(c Config, readers []*json.Decoder, each func(Row)) error {
 			if row != nil && !j.inPlace { // it is complete
 				each(*row)
 			}
+			var early *endedEarly
+			if errors.As(err, &early) {
+				early.what = j.test.name
+			}
 			return err
 		}
 		if !j.inPlace || row == nil || row.InPlace != nil || !row.is(c, j) {
@@ -195,7 +216,7 @@ func mergeJob(readers []*json.Decoder) (m merged, whole bool, err error) {
 	for rank, reader := range readers {
 		var rep report
 		if err := reader.Decode(&rep); err != nil {
-			return m, false, saidLast(readers, rank+1) // the rank's end says more
+			return m, false, saidLast(readers, rank)
 		}
 		if rep.Error != "" {
 			return m, false, plugin.Errorf(plugin.Internal, "bench: rank %d: %s", rank, rep.Error)
@@ -298,17 +319,19 @@ func (r *Row) is(c Config, j job) bool {
 	return r.Collective == other.Collective && r.Bytes == other.Bytes && r.Mode == other.Mode
 }
 
-// saidLast looks for a rank that reported an error after another one fell
-// silent.
-func saidLast(readers []*json.Decoder, from int) error {
+// saidLast looks for a rank that reported an error after another one fell silent. Else it returns who is silent.
+func saidLast(readers []*json.Decoder, silent int) error {
 	var said error
-	for rank := from; rank < len(readers); rank++ {
+	early := &endedEarly{ranks: []int{silent}}
+	for rank := silent + 1; rank < len(readers); rank++ {
 		var rep report
-		if readers[rank].Decode(&rep) == nil && rep.Error != "" {
+		if readers[rank].Decode(&rep) != nil {
+			early.ranks = append(early.ranks, rank)
+		} else if rep.Error != "" {
 			said = errors.Join(said, fmt.Errorf("bench: rank %d: %s", rank, rep.Error))
 		}
 	}
-	return said
+	return cmp.Or[error](said, early)
 }
 
 func newRow(c Config, j job, algorithm string) *Row {
