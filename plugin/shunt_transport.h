@@ -385,6 +385,7 @@ typedef struct shunt_transport_v1 {
   uint32_t max_world; /* largest world that it serves; 0: SHUNT_MAX_WORLD */
 
   void (*supports)(const shunt_request *request, shunt_support *support);
+  /* *endpoint is ignored after a failure: what open has made until then it frees itself. */
   shunt_status (*open)(const shunt_open_config *config, shunt_endpoint **endpoint,
                        char *message, size_t message_bytes);
   /* *regions stays owned by the endpoint, as do its descriptors. */
