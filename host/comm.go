@@ -371,10 +371,9 @@ func (c *Communicator) Err() error {
 }
 
 // Close ends this rank's part in the communicator and releases everything it holds. It waits for operations in flight
-// here, never for peers, and returns the errors of releasing, and that of a started operation which failed and was not
-// asked for its error; the communicator is closed all the same. On a GPU it
-// waits two seconds at most: what is running then continues, and ends well if the peers come. What fails once Close has
-// begun is its error, or is logged where it comes later.
+// here, never for peers. It returns the errors of releasing, and that of a started operation which nobody has asked
+// for; the communicator is closed all the same. On a GPU it waits two seconds at most: what is running then continues,
+// and ends well if the peers come. What fails once Close has begun is its error, or is logged where it comes later.
 func (c *Communicator) Close() error { return c.closeOnce() }
 
 func (c *Communicator) close() error {
