@@ -3,6 +3,7 @@ package executor_test
 import (
 	"encoding/binary"
 	"math"
+	"runtime"
 	"testing"
 	"unsafe"
 
@@ -113,6 +114,8 @@ func TestDeviceOnAGPU(t *testing.T) {
 			s := newSingle(t, driver(t))
 			require.NoError(t, s.device.Run(s.program, &s.a, s.stream))
 			s.check(t)
+			runtime.LockOSThread() // which a capture belongs to
+			defer runtime.UnlockOSThread()
 			require.NoError(t, s.driver.BeginCapture(s.ctx, s.stream))
 			for range 10 {
 				require.NoError(t, s.device.Run(s.program, &s.a, s.stream))

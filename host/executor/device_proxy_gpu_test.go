@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -92,6 +93,8 @@ func (e *engineOnGPU) load(t testing.TB, step func(b *plugin.Builder)) *executor
 
 func (e *engineOnGPU) graph(t testing.TB, s cuda.Stream, body func()) cuda.GraphExec {
 	ctx := e.device.Context()
+	runtime.LockOSThread() // which a capture belongs to
+	defer runtime.UnlockOSThread()
 	require.NoError(t, e.driver.BeginCapture(ctx, s))
 	body()
 	g, err := e.driver.EndCapture(ctx, s)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"testing"
 	"time"
 
@@ -103,6 +104,8 @@ func (g *gpu) replay(bytes int64) (err error) {
 	call := func() error {
 		return g.AllGather(pointer(p[0]), pointer(p[1]), bytes, plugin.Uint8, g)
 	}
+	runtime.LockOSThread() // which a capture belongs to
+	defer runtime.UnlockOSThread()
 	if err := errors.Join(call(), g.Synchronize(g), g.driver.BeginCapture(g.ctx, g.stream)); err != nil {
 		return err
 	}
