@@ -162,8 +162,8 @@ type endedEarly struct {
 }
 
 func (e *endedEarly) Error() string {
-	ranks := strings.Trim(strings.ReplaceAll(fmt.Sprint(e.ranks), " ", " and rank "), "[]")
-	return fmt.Sprintf("bench: rank %s ended without an error before it had measured %s", ranks, e.what)
+	who := "rank " + strings.Trim(strings.ReplaceAll(fmt.Sprint(e.ranks), " ", " and rank "), "[]")
+	return fmt.Sprintf("bench: %s ended without an error, with nothing measured of %s", who, e.what)
 }
 
 // merge reads one report of every rank for each job.
