@@ -87,6 +87,7 @@ func TestWhatMakesAHost(t *testing.T) {
 	require.Equal(t, "unknown host", look(same, "", "").name)
 	// Without /proc the name alone tells hosts apart.
 	nothing := func(root fstest.MapFS) { clear(root) }
-	require.Equal(t, look(nothing, "a", "").id, look(nothing, "a", "").id)
-	require.NotEqual(t, look(nothing, "a", "").id, look(nothing, "b", "").id)
+	bare := look(nothing, "a", "")
+	require.Equal(t, bare, look(nothing, "a", ""))
+	require.NotEqual(t, bare.id, look(nothing, "b", "").id)
 }
