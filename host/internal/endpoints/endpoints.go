@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -59,6 +60,7 @@ type Endpoint struct {
 	first    []*memory.DeviceMapping // region 0 of each rank, where the GPU has a mapping of its own
 	later    []plugin.Region         // those of role deferred
 	deferred *memory.Deferred        // what makes them; nil without such regions
+	told     sync.Once               // that the communicator has failed
 }
 
 // Open opens one endpoint of every transport that serves the world and reaches its ranks. Optional ones that do not

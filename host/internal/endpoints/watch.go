@@ -136,7 +136,7 @@ func (s *Set) Abort(reason *plugin.Error) {
 func (s *Set) tell(reason *plugin.Error) {
 	if list := s.told.Load(); list != nil {
 		for _, e := range *list {
-			go e.Abort(reason.Message)
+			go e.told.Do(func() { e.Abort(reason.Message) })
 		}
 	}
 }
