@@ -1,10 +1,12 @@
 package bootstrap
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -219,6 +221,20 @@ func TestCancelledJoin(t *testing.T) {
 	})
 	if plugin.CodeOf(errs[0]) != plugin.Aborted {
 		t.Error(errs[0])
+	}
+}
+
+// That ranks did not meet is an error in the log, unless one of them meant to leave.
+func TestARankThatStopsJoiningIsNoErrorInTheLog(t *testing.T) {
+	for code, want := range map[plugin.Code]string{plugin.Aborted: "", plugin.Timeout: "joining failed"} {
+		var log bytes.Buffer
+		st := newStore(secret{3}, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn})))
+		st.mu.Lock()
+		st.failJoin(&plugin.Error{Code: code, Message: "rank 1 is not here"})
+		st.mu.Unlock()
+		if text := log.String(); !strings.Contains(text, want) || (want == "") != (text == "") {
+			t.Errorf("%v: %q", code, text)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package bootstrap
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net"
@@ -281,7 +282,11 @@ func (st *store) failJoin(err *plugin.Error) {
 	if st.timer != nil {
 		st.timer.Stop()
 	}
-	st.logger.Error("rendezvous: joining failed", "reason", err.Message)
+	level := slog.LevelError
+	if err.Code == plugin.Aborted { // a rank meant to leave
+		level = slog.LevelInfo
+	}
+	st.logger.Log(context.Background(), level, "rendezvous: joining failed", "reason", err.Message)
 	for _, m := range st.members {
 		if m != nil && m.state == Alive {
 			m.send((&message{Kind: msgRefuse, Err: err}).frame())
