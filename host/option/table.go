@@ -107,7 +107,7 @@ var table = [count]Variable{
 	idTimeout: {Name: "SHUNT_TIMEOUT", Kind: Duration, Default: "60s", Min: second / 1000, Max: day, Group: "Deadlines",
 		Doc: "Longest time that one operation, or joining, may take. After it the communicator aborts with an error that names the missing rank. Groups of torch have torch's timeout instead; programs over Shunt's libnccl.so.2 have 30 minutes where it is unset."},
 	idStall: {Name: "SHUNT_STALL_WARNING", Kind: Duration, Default: "1s", Min: second / 1000, Max: day, Group: "Deadlines",
-		Doc: "Time that an operation may wait before the watchdog compares the ranks' records: it then reports the laggard, or ends the operation when ranks disagree about what to run."},
+		Doc: "Time that an operation may wait before the watchdog compares the ranks' records: it then reports the laggard, or ends the operation when ranks disagree about what to run. After each report the next operation is reported from twice that wait on, or half of the timeout."},
 	idHeartbeat: {Name: "SHUNT_HEARTBEAT", Kind: Duration, Default: "1s", Min: second / 100, Max: day, Group: "Deadlines",
 		Doc: "Interval of the ranks' signs of life. A rank that is silent for ten intervals counts as dead; a rank whose process ends is noticed at once."},
 	idPluginStart: {Name: "SHUNT_PLUGIN_START_TIMEOUT", Kind: Duration, Default: "10s", Min: second / 1000, Max: 300 * second,

@@ -10,10 +10,11 @@ import (
 
 // Watchdog looks at operations that wait for long. It runs on one goroutine.
 type Watchdog struct {
-	warned     uint64 // collective whose stall was reported last,
-	explained  string // and what ranks were said to have rejected
-	deserted   int    // 1 + the waited-for rank that had closed, or gone on, at the last look; 0: none
-	native     uint64 // call of native code that the run was in at the last look; 0: none
+	warned     uint64        // collective whose stall was reported last,
+	explained  string        // and what ranks were said to have rejected
+	usual      time.Duration // a wait of another collective is reported from then on
+	deserted   int           // 1 + the waited-for rank that had closed, or gone on, at the last look; 0: none
+	native     uint64        // call of native code that the run was in at the last look; 0: none
 	entered    time.Time
 	rejections rejectionLook
 
@@ -114,12 +115,25 @@ func (w *Watchdog) waitsInVain(o *Observer, peer int, seq uint64, vain *plugin.E
 }
 
 func (w *Watchdog) warn(o *Observer, peer int, since time.Duration, mine, theirs State) {
-	rejections := strings.TrimPrefix(o.rejections(absence), "; ")
-	if w.warned == mine.Seq && (rejections == "" || rejections == w.explained) {
-		return
+	if rejections := strings.TrimPrefix(o.rejections(absence), "; "); w.isNews(mine.Seq, since, o.Timeout, rejections) {
+		o.warnWaiting(peer, since, mine.Seq, mine.Collective, theirs, rejections)
 	}
-	w.warned, w.explained = mine.Seq, rejections
-	o.warnWaiting(peer, since, mine.Seq, mine.Collective, theirs, rejections)
+}
+
+// isNews reports whether a wait is to be reported, and notes that it is. Programs may wait in every step, for a rank
+// that writes a checkpoint: after each report a wait must be twice as long to be another, half of the timeout at most.
+// What ranks have rejected is always one.
+func (w *Watchdog) isNews(seq uint64, since, timeout time.Duration, rejections string) bool {
+	explains := rejections != "" && rejections != w.explained
+	if !explains && (seq == w.warned || since < w.usual) {
+		return false
+	}
+	w.warned, w.explained = seq, rejections
+	w.usual = 2 * since
+	if timeout > 0 {
+		w.usual = min(w.usual, timeout/2)
+	}
+	return true
 }
 
 func (o *Observer) warnWaiting(peer int, since time.Duration, seq uint64, collective plugin.Collective, theirs State,
