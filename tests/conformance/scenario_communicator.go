@@ -28,6 +28,14 @@ func (s *stage) several(round int, count int64) []*Case {
 }
 
 func nonBlocking(ctx context.Context, s *stage) error {
+	var requests []*host.Request
+	defer func() { // an error that was not asked for is that of Close
+		for _, r := range requests {
+			if r != nil {
+				_, _ = r.Test()
+			}
+		}
+	}()
 	for round := range s.c.Repeat {
 		list, err := s.prepare(s.comm, s.several(round, s.c.Count))
 		if err != nil {
@@ -36,7 +44,7 @@ func nonBlocking(ctx context.Context, s *stage) error {
 		if err := push(list, s.line()); err != nil {
 			return err
 		}
-		requests := make([]*host.Request, len(list))
+		requests = make([]*host.Request, len(list))
 		for i, p := range list {
 			p.op.Stream = device.Stream(s.line())
 			if requests[i], err = s.comm.Start(&p.op); err != nil {
