@@ -20,7 +20,8 @@ bool names(const std::string& text, const Where& where) {
 std::string Where::str() const { return c10::str(collective, " on rank ", rank, " of ", nameOf(*group)); }
 
 std::string Where::label(const std::vector<int>& ranks) const {
-  return ranks.empty() ? nameOf(*group) : c10::str("ranks ", c10::Join(", ", ranks), " of ", nameOf(*group));
+  std::string name = nameOf(group->substr(0, group->find(" (ranks ")));  // which every line would repeat
+  return ranks.empty() ? name : c10::str("ranks ", c10::Join(", ", ranks), " of ", name);
 }
 
 void throwTimeout(const std::string& text) { C10_THROW_ERROR(DistBackendError, "shunt: timeout in " + text); }

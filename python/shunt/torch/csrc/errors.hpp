@@ -15,7 +15,7 @@ class ShuntBackend;
 struct Where {
   const char* collective;
   int rank;
-  const std::string* group;
+  const std::string* group;  // its title, see titleOf
   ShuntBackend* backend = nullptr;
 
   std::string str() const;  // "all_reduce on rank 1 of group 0"
