@@ -227,3 +227,26 @@ func TestReplaysOfDifferentGraphsAreTold(t *testing.T) {
 		})
 	}
 }
+
+// A group of a world of one that cannot be captured ends the capture, as in any other world, and not the communicator.
+func TestALoneGroupThatCannotBeCapturedEndsTheCapture(t *testing.T) {
+	deviceWorld(t, 1, func(r *rank) error {
+		b, done := r.buffers(8, 8)
+		if err := r.driver.BeginCapture(r.ctx, r.stream); err != nil {
+			return err
+		}
+		r.driver.Fail("Copy", 0, cuda.OutOfMemory)
+		var g host.Group
+		g.Add(host.Operation{Collective: plugin.Send, Send: pointer(b[0]), Count: 8, DType: plugin.Float32, Stream: r})
+		g.Add(host.Operation{Collective: plugin.Recv, Recv: pointer(b[1]), Count: 8, DType: plugin.Float32, Stream: r})
+		if err := g.Run(r.Communicator); plugin.CodeOf(err) != plugin.OutOfMemory || r.Err() != nil {
+			return fmt.Errorf("a copy that fails gave %w, and the communicator %w", err, r.Err())
+		}
+		if graph, err := r.driver.EndCapture(r.ctx, r.stream); err == nil {
+			if err := r.driver.DestroyGraph(graph); err != nil {
+				return err
+			}
+		}
+		return done(nil)
+	})
+}

@@ -81,7 +81,7 @@ func (d *device) runRounds(first *call.Call, stream cuda.Stream) error {
 	if c.World() == 1 {
 		for _, r := range d.rounds.All() {
 			if err := d.Driver.Copy(d.Context, cuda.Ptr(r[3]), cuda.Ptr(r[1]), r[0], stream); err != nil {
-				return c.failRun("group", err)
+				return d.explain("group", err, stream)
 			}
 		}
 		return nil

@@ -169,3 +169,15 @@ func TestDeferredMemoryWithoutARankThatHasClosed(t *testing.T) {
 		leaveNothing(t, before, s)
 	}
 }
+
+// A rank that lives and cannot send its descriptor says so: its peer must not take it for dead, and store what is meant
+// for it where nobody reads.
+func TestARankThatCannotSendADescriptorIsNotDead(t *testing.T) {
+	s := shares(t, 2)
+	ranks := deferred(t, s)
+	s[1].OnDemand(ranks[1].tag(0), func() (int, error) { return 1 << 19, nil }) // which is not open
+	err := ranks[0].need(t, []int{1})
+	require.ErrorIs(t, err, plugin.System)
+	require.ErrorContains(t, err, "rank 1")
+	require.ErrorContains(t, err, "sending 1 descriptors: ")
+}

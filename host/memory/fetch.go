@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -242,8 +243,14 @@ func (s *Share) give(conn *net.UnixConn, lack bool) error {
 		count, text = int(plugin.CodeOf(made)), plugin.Printable(made.Error())
 		text = text[:min(len(text), plugin.MaxText)]
 	}
-	_, _, err = conn.WriteMsgUnix(encodeReply(s.key, server[:], client, string(tag), result, count, text),
-		unix.UnixRights(fds...), nil)
+	reply := func(result outcome, count int, text string, fds ...int) error {
+		_, _, err := conn.WriteMsgUnix(encodeReply(s.key, server[:], client, string(tag), result, count, text),
+			unix.UnixRights(fds...), nil)
+		return err
+	}
+	if err = reply(result, count, text, fds...); err != nil && len(fds) > 0 { // with no reply this rank counts as dead
+		err = errors.Join(err, reply(failed, int(plugin.System), fmt.Sprintf("sending %d descriptors: %v", len(fds), err)))
+	}
 	return err
 }
 
