@@ -285,9 +285,9 @@ def all_to_all(place: Place, send: Buffer, recv: Buffer, *, dtype: DTypeLike = N
     source, into = _moved(place, send, "send", False, dtype), _moved(place, recv, "recv", True, dtype)
     _same(source, into, "all_to_all")
     _length(into, source.count, "recv", "as many as send")
-    if source.count % place.world:
-        raise InvalidArgumentError(f"send has {source.count} elements, which do not divide into world {place.world} "
-                                   "blocks")
+    elements = source.count // source.scale
+    if elements % place.world:
+        raise InvalidArgumentError(f"send has {elements} elements, which do not divide into world {place.world} blocks")
     operation = _operation(Collective.ALL_TO_ALL, source.dtype, send=source.address, recv=into.address,
                            count=source.count // place.world)
     return Prepared(operation, (source, into), recv)

@@ -126,9 +126,9 @@ class Running(Owned):
             self._lib.shunt_note_refusal(self._handle, call.encode(), why.encode(errors="replace"))
 
     def _interrupted(self, handle: int | None, error: BaseException) -> None:
-        """Cancels what the call has left pending, if anything."""
-        if not isinstance(error, ShuntError):
-            self._lib.shunt_cancel(handle, f"interrupted by {type(error).__name__}".encode())
+        """Cancels what the call has left pending, if anything: an error of the library's own too may be that of a call
+        which a signal handler made."""
+        self._lib.shunt_cancel(handle, f"interrupted by {type(error).__name__}".encode())
 
     def _stream(self, prepared: Prepared, stream: StreamLike) -> None:
         """Enters the stream that an operation on a GPU runs in."""

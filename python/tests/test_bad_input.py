@@ -6,6 +6,7 @@ import ctypes
 import enum
 import io
 import pickle
+import types
 
 import ml_dtypes
 import numpy as np
@@ -475,3 +476,17 @@ def test_variables_set_after_the_import_count(monkeypatch):
     monkeypatch.undo()
     with shunt.init() as comm:
         assert comm.size == 1
+
+
+@pytest.mark.parametrize("element", ["complex128", "float32", [("a", "i4"), ("b", "i4"), ("c", "i4")]])
+def test_blocks_hold_whole_elements(element):
+    """What travels as several numbers of Shunt's is not divided between two ranks."""
+    place = types.SimpleNamespace(on_device=False, rank=0, world=2, _note_refusal=lambda *_: None)
+    for n in range(5):
+        x, y = np.zeros(n, element), np.zeros(n, element)
+        if n % 2 == 0:
+            whole = _operations.all_gather(place, x, np.zeros(2 * n, element)).operation.count
+            assert _operations.all_to_all(place, x, y).operation.count * 2 == whole
+            continue
+        with pytest.raises(INVALID, match=f"send has {n} elements, which do not divide into world 2 blocks"):
+            _operations.all_to_all(place, x, y)

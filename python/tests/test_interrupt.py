@@ -14,9 +14,10 @@ def run(world):
     return run
 
 
+@pytest.mark.parametrize("error", ["KeyboardInterrupt", "TimeoutError"])
 @pytest.mark.parametrize("where", interrupt_programs.CALLS)
-def test_a_call_is_interrupted(run, where):
-    run(3, "blocked", where)
+def test_a_call_is_interrupted(run, where, error):
+    run(3, "blocked", where, error)
 
 
 @pytest.mark.parametrize("where", ["later call", "quickest call", "recv"])
