@@ -260,7 +260,9 @@ def _describe_any(obj: Any, what: str, writable: bool, dtype: DType | None, scal
                                    "C-contiguous; copy it first")
     if writable and view.readonly:
         raise InvalidArgumentError(f"{what}: {type(obj).__name__} is read-only")
-    _native(view.format[:1] not in (">", "!"), f"buffer of format {view.format!r}", what)
+    # The names of a structure's fields stand between colons.
+    foreign = any(mark in part for part in view.format.split(":")[::2] for mark in ">!")
+    _native(not foreign, f"buffer of format {view.format!r}", what)
     if dtype is None:
         dtype = _own(_dtypes.of_format(view.format, view.itemsize), f"buffer of format {view.format!r}", what)
     if view.nbytes == 0:

@@ -114,6 +114,8 @@ def dtype_of(given: DTypeLike) -> DType:
     elif isinstance(given, type) and given in _OF_PYTHON:
         found = _OF_PYTHON[given]
     else:
+        if not getattr(given, "isnative", True):
+            raise InvalidArgumentError(f"dtype {given} is of foreign byte order; convert what has it first")
         # numpy dtypes and scalar types, ml_dtypes and torch dtypes have names.
         name = getattr(given, "name", None) or getattr(given, "__name__", None) or str(given)
         found = of_name(name.removeprefix("torch.").lower())

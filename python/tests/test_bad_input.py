@@ -18,6 +18,11 @@ from shunt import _buffers, _operations
 f4 = np.zeros(4, "float32")
 INVALID = shunt.InvalidArgumentError
 
+
+class Foreign(ctypes.BigEndianStructure):
+    _fields_ = [("a", ctypes.c_int)]
+
+
 # (call, exception, part of its text)
 TABLE = [
     # what is no buffer, or not the right kind
@@ -43,6 +48,9 @@ TABLE = [
     (lambda c: c.all_reduce(np.zeros(4, "int16")), INVALID, "int16 is none of Shunt's dtypes"),
     (lambda c: c.all_reduce(np.zeros(4, "bool")), INVALID, "bool is none of Shunt's dtypes"),
     (lambda c: c.all_reduce(np.zeros(4, "complex64")), INVALID, "complex64 is none of Shunt's dtypes"),
+    (lambda c: c.all_reduce(bytearray(4), dtype=np.dtype(">f4")), INVALID, "dtype >f4 is of foreign byte order"),
+    (lambda c: c.all_reduce(memoryview(np.zeros(1, [("a", ">i4")])), dtype="int32"), INVALID, "foreign byte order"),
+    (lambda c: c.all_reduce((Foreign * 1)(), dtype="int32"), INVALID, "foreign byte order"),
     (lambda c: c.all_reduce(np.zeros(4, "datetime64[s]")), INVALID, r"datetime64[s] is none of Shunt's dtypes"),
     (lambda c: c.all_reduce(np.zeros(4, "S8")), INVALID, "is none of Shunt's dtypes"),
     (lambda c: c.all_reduce(np.zeros(4, [("a", "f4"), ("b", "f4")])), INVALID,
