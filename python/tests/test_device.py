@@ -200,7 +200,7 @@ def test_all_reduce_of_tensors(torch):
             comm.all_reduce(wrong, recv)
         with pytest.raises(error, match=text):
             comm.all_reduce(send, wrong)
-    assert comm.asked == []
+    assert {asked[0] for asked in comm.asked} <= {"shunt_cancel"}, "a refused call runs nothing"
 
 
 @pytest.mark.parametrize("way", ["quick"], indirect=True)
