@@ -211,7 +211,7 @@ func (st *store) contribute(m *member, msg *message) error {
 		} else if m.waits(st) >= maxWaiting {
 			limit = fmt.Sprintf("a rank may wait in at most %d exchanges of all its groups", maxWaiting)
 		}
-		if limit != "" { // nothing is kept of it, which is what the limit is for
+		if limit != "" { // nothing is kept of it: the limit is on what is kept
 			g.reply(m.who.Rank, msg.Tag, 0, rankError(plugin.OutOfMemory, me, "waiting for %s: %s",
 				purposeOf(msg.Tag, g.key), limit))
 			return nil
