@@ -59,46 +59,60 @@ func (f *forks) free(d *Device) error {
 	return first
 }
 
-// sides returns the streams for the tracks of a plan: those of operations outside
-// captures, or ones that no other capture in progress has. They were made when the plan
-// was loaded, unless several captures are in progress at once. d.mu is held.
+// sides returns the streams for the tracks of a plan: those of operations outside captures, or ones that are in no
+// capture or in c. They were made when the plan was loaded, unless several captures are in progress at once. d.mu is
+// held.
 func (d *Device) sides(c *capture, tracks int) (*forks, error) {
 	n := min(tracks-1, maxSides)
 	if n <= 0 {
 		return nil, nil
 	}
-	if c == nil {
-		return &d.side, nil
-	}
-	if c.side == nil {
-		for _, f := range d.graphed {
-			free, err := d.unused(f)
-			if err != nil {
-				return nil, d.wrap("finding a stream for a track", err)
-			}
-			if free {
-				c.side = f
-				break
-			}
+	f := &d.side
+	if c != nil {
+		var err error
+		if f, err = d.graphedFor(c); err != nil {
+			return nil, d.wrap("finding a stream for a track", err)
 		}
 	}
-	if c.side == nil {
-		c.side = &forks{}
-		d.graphed = append(d.graphed, c.side)
-	}
-	if err := c.side.grow(d, n); err != nil {
+	if err := f.grow(d, n); err != nil {
 		return nil, d.wrap("making a stream for a track", err)
 	}
-	return c.side, nil
+	return f, nil
 }
 
-// unused reports whether no capture in progress has a stream of f.
-func (d *Device) unused(f *forks) (bool, error) {
+// graphedFor returns forks that operations captured into c may use. The driver is asked each time, as streams join a
+// capture when work reaches them and leave it at its end, which no operation sees.
+func (d *Device) graphedFor(c *capture) (*forks, error) {
+	for _, f := range d.graphed {
+		if usable, err := d.usable(f, c); err != nil || usable {
+			return f, err
+		}
+	}
+	f := &forks{}
+	d.graphed = append(d.graphed, f)
+	return f, nil
+}
+
+// usable reports whether no stream of f is in another capture than c.
+func (d *Device) usable(f *forks, c *capture) (bool, error) {
 	for _, s := range f.streams {
-		c, err := d.driver.CaptureInfo(d.ctx, s)
-		if err != nil || c.Status != cuda.CaptureNone {
+		in, err := d.driver.CaptureInfo(d.ctx, s)
+		if err != nil || in.Status != cuda.CaptureNone && in.ID != c.id {
 			return false, err
 		}
 	}
 	return true, nil
+}
+
+// rejoin makes s wait for the streams of f, which a failure of the driver may have left with work of their own.
+func (f *forks) rejoin(d *Device, s cuda.Stream) error {
+	for i, side := range f.streams {
+		if err := d.driver.Record(d.ctx, f.ends[i], side); err != nil {
+			return err
+		}
+		if err := d.driver.WaitEvent(d.ctx, s, f.ends[i]); err != nil {
+			return err
+		}
+	}
+	return nil
 }

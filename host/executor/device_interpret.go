@@ -7,7 +7,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Limits of one call, so that no plan holds a thread or fills a memory.
+// Limits of one launch, so that no plan holds a thread or fills a memory.
 const (
 	maxDeviceSteps = 1 << 16
 	maxDeviceWork  = 1 << 13
@@ -162,7 +162,7 @@ func (r *deviceRun) interpret(track plugin.Track) *Failure {
 			frame[s.Dst] = 0
 		default:
 			r.step = i
-			if len(r.d.batch.Work) >= maxDeviceWork {
+			if len(r.d.batch.Work)-r.first >= maxDeviceWork {
 				return r.failure(plugin.Protocol, -1, "more than %d launches and copies in one call", maxDeviceWork)
 			}
 			f = r.emit(s)

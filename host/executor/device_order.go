@@ -40,7 +40,6 @@ type capture struct {
 	token  uint64
 	used   bool
 	stream cuda.Stream // that the last operation was captured from
-	side   *forks
 }
 
 // same returns the number that s must have to be the stream of the last operation
@@ -88,8 +87,8 @@ func (d *Device) happened(s cuda.Stream, id uint64, c *capture, whole bool) {
 		return
 	}
 	d.order.used, d.order.stream, d.order.id, d.order.priority = true, s, id, d.priority
-	// The batch's own record may be what did not come about.
-	d.order.recorded = whole || d.driver.Record(d.ctx, d.order.tail, s) == nil
+	// The batch's own record may be what did not come about, or what its tracks end with.
+	d.order.recorded = whole || d.side.rejoin(d, s) == nil && d.driver.Record(d.ctx, d.order.tail, s) == nil
 }
 
 // capture finds what is known about a capture; at first sight its graph gets a

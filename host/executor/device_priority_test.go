@@ -78,7 +78,6 @@ func TestPlansGetTheStreamsPriority(t *testing.T) {
 	g.synchronize(normal)
 	require.EqualValues(t, 3, g.value(1), "what a graph does is settled when it is captured")
 	require.NoError(t, g.DestroyGraphExec(x))
-	run(asks, again, 2, 1) // as it is first taken for one that is captured, too
 	run(asks, again, 2, 0)
 
 	// What batches hold before the one that asks changes nothing.

@@ -13,7 +13,7 @@ type DeviceLaunch struct {
 
 // Run puts a program's work into a stream and returns; it neither waits nor
 // allocates, and makes one call of the driver's library, or two where the plan
-// asks for the priority of another stream. Send and Recv are addresses that the
+// asks for the priority of another stream; in captures a few more. Send and Recv are addresses that the
 // GPU reaches. It is legal while the stream is captured. If the arguments or the
 // plan are wrong nothing was put into the stream; the error's cause is then a
 // *Failure. A failure of the driver may leave part of the work there.
@@ -48,8 +48,11 @@ func (d *Device) run(ls []DeviceLaunch, stream cuda.Stream) error {
 		return err
 	}
 	forgetPlace(ls)
-	c := d.order.current             // most likely, as is that
-	id, same := d.order.same(stream) // the stream has stayed; the driver knows
+	c, err := d.capturing(stream)
+	if err != nil {
+		return err
+	}
+	id, same := d.order.same(stream) // most likely the stream has stayed; the driver knows
 	for {
 		if err := d.build(ls, stream, same, c); err != nil {
 			return err
@@ -78,6 +81,19 @@ func (d *Device) run(ls []DeviceLaunch, stream cuda.Stream) error {
 			return nil
 		}
 	}
+}
+
+// capturing returns the capture that stream is in, or nil where the last operation was not captured either: then most
+// likely this one is not, and the driver says so with its first work.
+func (d *Device) capturing(stream cuda.Stream) (*capture, error) {
+	if d.order.current == nil {
+		return nil, nil
+	}
+	state, err := d.driver.CaptureInfo(d.ctx, stream)
+	if err != nil {
+		return nil, d.wrap("asking whether the stream is captured", err)
+	}
+	return d.capture(state)
 }
 
 // admit checks what does not depend on the plans.
