@@ -236,10 +236,7 @@ func TestALoneGroupThatCannotBeCapturedEndsTheCapture(t *testing.T) {
 			return err
 		}
 		r.driver.Fail("Copy", 0, cuda.OutOfMemory)
-		var g host.Group
-		g.Add(host.Operation{Collective: plugin.Send, Send: pointer(b[0]), Count: 8, DType: plugin.Float32, Stream: r})
-		g.Add(host.Operation{Collective: plugin.Recv, Recv: pointer(b[1]), Count: 8, DType: plugin.Float32, Stream: r})
-		if err := g.Run(r.Communicator); plugin.CodeOf(err) != plugin.OutOfMemory || r.Err() != nil {
+		if err := r.toItself(b[0], b[1], 8, 1); plugin.CodeOf(err) != plugin.OutOfMemory || r.Err() != nil {
 			return fmt.Errorf("a copy that fails gave %w, and the communicator %w", err, r.Err())
 		}
 		if graph, err := r.driver.EndCapture(r.ctx, r.stream); err == nil {

@@ -10,7 +10,7 @@ import (
 )
 
 // alone lists the collectives whose plans are prepared when the communicator is made, because the ranks cannot agree on
-// them later: groups of send and recv run as all_to_all_v. A rank without peers copies.
+// them later: groups of send and recv run as all_to_all_v. A rank without peers need not wait for any.
 func (d *device) alone() []plugin.Collective {
 	if d.comm.World() == 1 {
 		return nil
@@ -78,14 +78,6 @@ func (d *device) runGroup(operations []Operation, calls []call.Call) error {
 // runRounds enqueues the rounds. first is their first message, for records.
 func (d *device) runRounds(first *call.Call, stream cuda.Stream) error {
 	c := d.comm
-	if c.World() == 1 {
-		for _, r := range d.rounds.All() {
-			if err := d.Driver.Copy(d.Context, cuda.Ptr(r[3]), cuda.Ptr(r[1]), r[0], stream); err != nil {
-				return d.explain("group", err, stream)
-			}
-		}
-		return nil
-	}
 	round := call.Call{Collective: plugin.AllToAllV, DType: plugin.Uint8}
 	p, err := c.programs(&round)
 	if err != nil {

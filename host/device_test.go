@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -158,6 +159,55 @@ func TestDeviceGroupKeepsTheOrderOfEachPair(t *testing.T) {
 		}
 		return r.free(free...)
 	})
+}
+
+// In a world of one, too, an operation on another stream waits for a group.
+func TestDeviceGroupOfARankAloneIsInOrder(t *testing.T) {
+	deviceWorld(t, 1, func(r *rank) error {
+		b, done := r.buffers(8, 8, 8)
+		word, err := r.driver.AllocHost(r.ctx, 8)
+		if err != nil {
+			return err
+		}
+		other, err := r.driver.NewStream(r.ctx, 0)
+		if err != nil {
+			return err
+		}
+		on := &rank{Communicator: r.Communicator, driver: r.driver, ctx: r.ctx, stream: other}
+		err = errors.Join(r.driver.WaitValue(r.ctx, r.stream, word.Device, 1), r.toItself(b[0], b[1], 8, 1),
+			on.AllReduce(pointer(b[1]), pointer(b[2]), 8, plugin.Float32, plugin.OpSum, on))
+		for begun := time.Now(); err == nil && time.Since(begun) < 20*time.Millisecond; {
+			var ended bool
+			if ended, err = r.driver.StreamDone(r.ctx, other); ended {
+				err = errors.New("the operation on the other stream did not wait")
+			}
+		}
+		err = errors.Join(err, r.driver.WriteValue(r.ctx, 0, word.Device, 1), r.sync(), on.sync(), r.expect(b[2], ramp(0, 8)))
+		return done(errors.Join(err, r.driver.DestroyStream(r.ctx, other), r.driver.FreeHost(r.ctx, word)))
+	})
+}
+
+// toItself sends count numbers to the rank itself, in one group as often as times says.
+func (r *rank) toItself(from, to cuda.Ptr, count int64, times int) error {
+	var g host.Group
+	for range times {
+		g.Add(host.Operation{Collective: plugin.Send, Send: pointer(from), Count: count, DType: plugin.Float32,
+			Root: r.Rank(), Stream: r})
+		g.Add(host.Operation{Collective: plugin.Recv, Recv: pointer(to), Count: count, DType: plugin.Float32,
+			Root: r.Rank(), Stream: r})
+	}
+	return g.Run(r.Communicator)
+}
+
+// A group may have more messages than one operation may have kernels.
+func TestDeviceGroupMayBeLong(t *testing.T) {
+	for world := 1; world <= 2; world++ {
+		deviceWorld(t, world, func(r *rank) error {
+			b, done := r.buffers(8, 8)
+			err := r.toItself(b[0], b[1], 8, 10_000)
+			return done(errors.Join(err, r.sync(), r.expect(b[1], ramp(r.Rank(), 8))))
+		})
+	}
 }
 
 func TestDeviceGroupRefusesWhatCannotMatch(t *testing.T) {
