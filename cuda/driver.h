@@ -150,7 +150,7 @@ typedef struct sc_work {
 
 typedef struct sc_submitted {
   int done;           /* pieces of work that are in their streams */
-  int capture_status; /* CU_STREAM_CAPTURE_STATUS_*, or -1 if it is unknown */
+  int capture_status; /* CU_STREAM_CAPTURE_STATUS_*, or -1 if it is unknown, -2 if the context was not to be had */
   int call_status;
   uint64_t stream; /* the stream's id, which no other stream of the process ever has; 0: not known (before CUDA 12.0) */
   uint64_t capture; /* id, 0 where the stream is not being captured */

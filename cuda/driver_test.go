@@ -233,6 +233,8 @@ func TestSubmitDoesNothingInAnotherCaptureThanExpected(t *testing.T) {
 	}
 	_, _, err := d.Submit(0x1000, &cuda.Batch{Stream: 0x40, Work: work})
 	require.EqualError(t, err, "cuStreamGetCaptureInfo: CUDA error 400")
+	_, _, err = d.Submit(0xBAD, &cuda.Batch{Stream: 0x10, Work: work})
+	require.EqualError(t, err, "making the context current: CUDA error 201")
 }
 
 func TestSubmitDoesNotAllocate(t *testing.T) {

@@ -159,7 +159,7 @@ func (d *driver) UnmapRange(ctx Context, m Range) error {
 	}
 	if r := C.sc_unmap_range(C.sc_handle(ctx), &chunks[0], C.int(len(m.Chunks)), C.sc_ptr(m.Address),
 		C.uint64_t(m.Bytes)); r != 0 {
-		return d.fail(r, "unmapping %d chunks, %d bytes at %#x", len(chunks), m.Bytes, uint64(m.Address))
+		return d.fail(r, "unmapping %d chunks, %d bytes at %#x", len(m.Chunks), m.Bytes, uint64(m.Address))
 	}
 	return nil
 }

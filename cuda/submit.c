@@ -82,7 +82,8 @@ int sc_submit(sc_handle context, sc_handle stream, uint64_t id, uint64_t capture
   NEED(CtxGetCurrent);
   NEED(CtxPushCurrent);
   NEED(CtxPopCurrent);
-  s->done = s->capture_status = s->call_status = 0;
+  s->done = s->call_status = 0;
+  s->capture_status = -2;
   s->stream = s->capture = s->graph = 0;
   /* The application's thread usually has this context already. */
   void *current = NULL, *graph = NULL, *popped;

@@ -47,6 +47,8 @@ func (d *driver) Submit(ctx Context, b *Batch) (int, Capture, error) {
 		report := out.report // of which an address is taken: out stays on the stack
 		return int(out.done), capture, plugin.NativeError("native function", plugin.Code(out.call_status),
 			int(report.peer)-1, C.GoString(&report.message[0]))
+	case out.capture_status == -2:
+		return 0, Capture{}, d.fail(r, "making the context current")
 	case out.capture_status < 0:
 		return 0, Capture{}, d.fail(r, "cuStreamGetCaptureInfo")
 	case int(out.done) < len(b.Work):

@@ -80,6 +80,7 @@ int cuDevicePrimaryCtxRetain(void **c, int d) {
 }
 int cuDevicePrimaryCtxRelease_v2(int d) { return 0; }
 int cuCtxPushCurrent_v2(void *c) {
+  if (c == (void *)0xBAD) return 201;
   stack[++depth] = c;
   return 0;
 }

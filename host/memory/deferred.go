@@ -27,6 +27,7 @@ type Deferred struct {
 	parts []part
 	own   []own        // by region
 	held  atomic.Int64 // bytes of what was made
+	ended atomic.Bool
 }
 
 // DeferredConfig says whose regions they are.
@@ -58,7 +59,6 @@ type own struct {
 	memory cuda.Mapping // its handle can be exported, unlike one that was imported
 	fd     int          // of it, for the peers that have got none yet
 	owed   int          // how many these are
-	closed bool
 }
 
 // NewDeferred takes the regions of role deferred, in order.
@@ -81,16 +81,10 @@ func (f *Deferred) tag(i int) string { return fmt.Sprintf("%s deferred %d", f.Ta
 func (f *Deferred) Held() int64 { return f.held.Load() }
 
 // End ends the making of memory: peers that ask for some that this rank has not made are refused. What it has made they
-// still get: an operation that it has begun waits for what they store there.
+// still get: an operation that it has begun waits for what they store there. It waits for no call of the driver.
 func (f *Deferred) End() {
-	if f == nil {
-		return
-	}
-	for i := range f.own {
-		o := &f.own[i]
-		o.mu.Lock()
-		o.closed = true
-		o.mu.Unlock()
+	if f != nil {
+		f.ended.Store(true)
 	}
 }
 
@@ -100,6 +94,7 @@ func (f *Deferred) Close() error {
 	if f == nil {
 		return nil
 	}
+	f.End()
 	var err error
 	for i := range f.own {
 		err = errors.Join(err, f.closeOwn(&f.own[i]))
@@ -110,7 +105,6 @@ func (f *Deferred) Close() error {
 func (f *Deferred) closeOwn(o *own) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.closed = true
 	if o.owed > 0 {
 		_ = unix.Close(o.fd) // a descriptor of memory has nothing to write back
 		o.owed = 0
@@ -237,7 +231,7 @@ func (f *Deferred) makeLocked(i int) (err error) {
 	if o.memory.Bytes != 0 {
 		return nil
 	}
-	if o.closed {
+	if f.ended.Load() {
 		return plugin.Errorf(plugin.Closed, "the communicator is closed")
 	}
 	if o.memory, o.fd, err = f.place(i, f.Rank); err != nil {
