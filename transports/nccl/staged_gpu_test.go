@@ -12,6 +12,7 @@ import (
 
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/host/executor"
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/transports/nccl"
 )
@@ -76,6 +77,8 @@ func TestStagedOnAGPU(t *testing.T) {
 				}
 				require.NoError(t, g.replay(100_000))
 				g.end(t)
+				require.Eventually(t, func() bool { return executor.Collect() == nil && executor.Detached() == 0 },
+					10*time.Second, time.Millisecond, "the driver's word that the graph is gone, which comes later")
 				ctx, err := g.driver.Retain(0)
 				require.NoError(t, err)
 				available, _, err := g.driver.MemoryInfo(ctx)
