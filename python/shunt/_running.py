@@ -162,7 +162,13 @@ class Running(Owned):
 
     def _group(self) -> Open | None:
         """The groups that this thread has open."""
-        return self._groups.get(threading.get_ident()) if self._groups else None
+        mine = self._groups.get(threading.get_ident()) if self._groups else None
+        if mine is not None and not (mine.entered and mine.entered[0]()):
+            # A signal handler has raised as its __exit__ began.
+            self._lib.shunt_group_cancel(self._handle)
+            del self._groups[threading.get_ident()]
+            return None
+        return mine
 
     def start(self, collective: str, *args: Any, **kwargs: Any) -> Work:
         """Begins a collective and returns at once.

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import shunt
+from moments import interrupted_everywhere
 from shunt import InvalidArgumentError, _communicator, _interruptible
 
 
@@ -188,3 +189,22 @@ def test_a_communicator_is_closed_while_its_window_is(monkeypatch):
     monkeypatch.setattr(comm._lib, "shunt_window_free", later)
     window.close()
     assert comm.closed
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_no_group_is_left_open_behind_an_exception(comm, depth):
+    """What a program calls after it has caught what a handler raised runs at once."""
+    with comm.window(8) as window:
+        numbers = np.frombuffer(window.memory, "int64")
+
+        def step(within=depth):
+            with comm.group():
+                if within > 1:
+                    step(within - 1)
+                else:
+                    window.put(np.full(1, -1), 0)
+
+        for number in interrupted_everywhere(step):
+            window.put(np.full(1, number), 0)
+            assert numbers[0] == number, "it has only joined the group"
+
