@@ -259,20 +259,20 @@ class Communicator(Objects):
         does nothing. In a forked child it only drops the handle. Interrupted while
         operations are in flight it aborts, and must be called again; later it completes by
         itself."""
-        if self._handle is None:
+        handle = self._handle
+        if handle is None:
             return
         if _library.forked:
             self._handle = None
             return
-        for work in list(self._works):
-            try:
-                work.wait()
-            except ShuntError:
-                pass  # work.wait raises it for its callers
-            except BaseException as error:
-                # Of a signal handler, and the program wants to be gone.
-                self._end(f"interrupted by {type(error).__name__}".encode())
-                raise
+        try:
+            for work in list(self._works):
+                if work._request:  # else the library is yet to hear of it
+                    work._ends()
+        except BaseException as error:
+            # Of a signal handler, and the program wants to be gone.
+            self._end(f"interrupted by {type(error).__name__}".encode())
+            raise
         found: ShuntError | None = None
         for window in list(self._windows):
             try:
@@ -280,19 +280,22 @@ class Communicator(Objects):
             except ShuntError as error:
                 found = found or error
         try:
-            self._unclosed.pop()
-        except IndexError:
-            return  # another thread is at it
-        handle, self._handle = self._handle, None
-        if self._groups.pop(threading.get_ident(), None) is not None:
-            self._lib.shunt_group_cancel(handle)
-        self._groups.clear()
-        try:
+            if not self._unclosed.pop(0, False):
+                return  # another thread is at it
+            self._handle = None
+            if self._groups.pop(threading.get_ident(), None) is not None:
+                self._lib.shunt_group_cancel(handle)
+            self._groups.clear()
             # A close that has begun continues: there is nothing to cancel, nor to undo.
             interruptible(lambda: _library.check(self._lib.shunt_close(handle)), lambda reason: None, lambda _: None)
-        except ShuntError as error:
+        except BaseException as error:
+            self._handle = None
+            self._lib.shunt_close(handle)  # which does nothing if it has begun
+            if not isinstance(error, ShuntError):
+                raise
             found = found or error
-        let_go(handle)
+        finally:
+            let_go(handle)
         if found is not None:
             raise found
 

@@ -221,11 +221,10 @@ def library() -> ctypes.CDLL:
         raise _tables.PluginRejectedError("no usable libshunt.so (SHUNT_LIBRARY names one): " + "; ".join(reasons))
 
 
-def error_of(status: int) -> ShuntError:
-    """The exception of a status that is not OK, with the message that the
-    library left for this thread."""
-    lib = library()
-    text = lib.shunt_last_error(None).decode("utf-8", "replace")
+def error_of(status: int, message: bytes | None = None) -> ShuntError:
+    """The exception of a status that is not OK, with its message: by default the
+    one that the library left for this thread."""
+    text = (library().shunt_last_error(None) if message is None else message).decode("utf-8", "replace")
     try:
         kind = _tables.ERRORS[Code(status)]
     except (KeyError, ValueError):

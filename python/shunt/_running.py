@@ -51,7 +51,7 @@ class Running(Owned):
         _library.check(lib.shunt_world(handle, _byref(number)))
         self._world = number.value
         _library.check(lib.shunt_set_block_limit(handle, BLOCK_LIMIT))
-        self._unclosed = [None]  # the thread that takes it closes
+        self._unclosed = {0: True}  # the thread that takes it closes
         self._groups: dict[int, Open] = {}  # by thread
         self._works: dict[Work, None] = {}  # in flight, oldest first
         self._windows: set[Window] = set()

@@ -71,7 +71,7 @@ class Window(Owned):
     def __init__(self, comm: "Communicator", handle: int, base: int | None, size: int, on_device: bool) -> None:
         self._comm = comm
         self._handle: int | None = handle
-        self._unclosed = [handle]  # the thread that takes it closes
+        self._unclosed = {0: True}  # the thread that takes it closes
         self._base, self._size, self._on_device = base or 0, size, on_device
         self._memory = memoryview(_array(None if on_device else base, size)).cast("B")
 
@@ -185,16 +185,20 @@ class Window(Owned):
     def close(self) -> None:
         """Gives up this rank's part. No rank may use the window afterwards;
         call Communicator.barrier before if peers may still be at it."""
+        handle, library = self._handle, _library.library()
         try:
-            handle = self._unclosed.pop()
-        except IndexError:
-            return
-        self._handle = None
-        self._memory = memoryview(b"")
-        self._comm._windows.discard(self)
-        if _library.forked:
-            return
-        status = _library.library().shunt_window_free(handle)
+            if not self._unclosed.pop(0, False):
+                return
+            self._handle = None
+            self._memory = memoryview(b"")
+            self._comm._windows.discard(self)
+            if _library.forked:
+                return
+            status = library.shunt_window_free(handle)
+        except BaseException:  # of a signal handler
+            self._handle = None
+            library.shunt_window_free(handle)  # which does nothing if it is freed
+            raise
         if status == Code.INVALID_ARGUMENT and self._comm.closed:
             return  # another thread has closed the communicator, and so freed the window
         _library.check(status)

@@ -7,8 +7,8 @@ a later start on its communicator, or the next communicator that is made.
 """
 
 import ctypes
+import itertools
 import os
-import threading
 import time
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from . import _library
 from ._operations import seconds
 from ._owned import Owned
-from ._tables import Code, InvalidArgumentError, ShuntError, TimeoutError
+from ._tables import ClosedError, Code, ShuntError, TimeoutError
 
 if TYPE_CHECKING:
     import asyncio
@@ -56,19 +56,22 @@ class Work(Owned):
         self._result = prepared.result
         self._name = name
         self._ended = False
-        self._error: BaseException | None = None
-        self._lock = threading.RLock()  # a signal handler may wait while this thread holds it
-        self._taking = False
+        self._error: ShuntError | None = None
+        self._untaken = {0: True}  # the thread that takes it takes the outcome
+        self._outcome: list[tuple[int, bytes]] = []  # the status, and the text of an error
 
     def __repr__(self) -> str:
         return f"<Work {self._name} {'ended' if self._ended else 'in flight'}>"
 
     def _start(self) -> None:
-        # Known here before the library knows it: a signal handler may raise as soon as that returns.
-        _in_flight[self] = self._comm._works[self] = None
         try:
-            _library.check(self._comm._lib.shunt_start(
-                self._comm._alive(), ctypes.byref(self._prepared.operation), ctypes.byref(self._request)))
+            # Known here before the library knows it: a signal handler may raise as soon as that returns.
+            _in_flight[self] = self._comm._works[self] = None
+            status = self._comm._lib.shunt_start(
+                self._comm._alive(), ctypes.byref(self._prepared.operation), ctypes.byref(self._request))
+            if status == Code.INVALID_ARGUMENT:
+                self._comm._alive()  # raises ClosedError, which says more than a null handle
+            _library.check(status)
         finally:
             if not self._request:
                 self._forget()
@@ -85,16 +88,21 @@ class Work(Owned):
         again, and returns the same.
         """
         deadline = None if timeout is None else time.monotonic() + seconds(timeout, "wait: timeout")
+        if not self._ends(deadline):
+            raise TimeoutError(f"{self._name} has not ended within {timeout} s; it goes on")
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+    def _ends(self, deadline: float | None = None) -> bool:
+        """Waits for the end; False if the deadline came first. Raises nothing but what signal handlers do."""
         while True:
             # In slices, so that Ctrl-C is noticed.
             left = 0.1 if deadline is None else min(0.1, max(0.0, deadline - time.monotonic()))
             if self._reap(int(left * 1000 + 0.999)):
-                break
+                return True
             if deadline is not None and time.monotonic() >= deadline:
-                raise TimeoutError(f"{self._name} has not ended within {timeout} s; it goes on")
-        if self._error is not None:
-            raise self._error
-        return self._result
+                return False
 
     def __await__(self) -> Generator[Any, None, Any]:
         """Waits in a coroutine of asyncio: returns and raises what wait does, while other
@@ -131,40 +139,32 @@ class Work(Owned):
         request = self._request.value
         if self._ended or request is None:
             return self._ended
-        done = ctypes.c_int32()
-        lib = self._comm._lib
-        status = lib.shunt_request_test(request, timeout_ms, ctypes.byref(done))
-        if status == 0 and not done.value:
-            return False
-        # Another thread may be taking it; or this one, when a signal handler has come here.
-        if not self._lock.acquire(blocking=timeout_ms > 0):
-            return False
-        try:
-            if not self._ended:
-                if self._taking:  # by the code that this handler has interrupted
-                    if timeout_ms == 0:
-                        return False
-                    raise InvalidArgumentError(f"wait: {self._name} has ended; the code that this signal handler "
-                                               "interrupted is about to return how")
-                self._taking = True
-                self._take(status, request)
-        finally:
-            self._lock.release()
+        if not self._outcome:
+            done, lib = ctypes.c_int32(), self._comm._lib
+            status = lib.shunt_request_test(request, timeout_ms, ctypes.byref(done))
+            if status == 0 and not done.value:
+                return False
+            # In one step for Python: before and after it a signal handler may raise, or come here itself, and another
+            # thread may be here all the time.
+            mine = itertools.compress((request,), map(self._untaken.pop, (0,), (False,)))
+            self._outcome.extend(zip(map(lib.shunt_request_wait, mine), map(lib.shunt_last_error, (None,))))
+            if not self._outcome:
+                return False  # the other thread is about to have it
+        status, text = self._outcome[0]
+        if status:
+            self._error = self._error or self._failure(status, text)
+        self._forget()
         return True
 
-    def _take(self, status: int, request: int) -> None:
-        try:
-            _library.check(status or self._comm._lib.shunt_request_wait(request))
-        except BaseException as error:
-            self._error = error
-            if not isinstance(error, ShuntError):
-                raise  # of a signal handler
-        finally:
-            self._forget()
+    def _failure(self, status: int, text: bytes) -> ShuntError:
+        # The library knows no operation of a communicator that is closed.
+        if status == Code.INVALID_ARGUMENT and self._comm._handle is None:
+            return ClosedError(f"{self._name} on rank {self._comm.rank}: the communicator was closed before it ended")
+        return _library.error_of(status, text)
 
     def _forget(self) -> None:
         """Lets go of the buffers, which nothing touches any more."""
-        self._ended = True
         self._prepared = None
         self._comm._works.pop(self, None)
         _in_flight.pop(self, None)
+        self._ended = True

@@ -28,7 +28,7 @@ def noted(method):
 # Where the package is while a call takes longer than its block limit.
 _running.Running._settle = noted(_running.Running._settle)
 _interruptible._Call.wait = noted(_interruptible._Call.wait)
-_work.Work.wait = noted(_work.Work.wait)
+_work.Work._ends = noted(_work.Work._ends)
 
 
 def once_inside(number, times=1, handled=None):
@@ -142,15 +142,19 @@ def joining():
         assert "stopped waiting" in text and "rank 1 " in text or "have not joined" in text, text
 
 
-def closing():
+def closing(error="KeyboardInterrupt"):
     """Rank 1 is interrupted while it waits, in close, for what it has started."""
+    kind = KeyboardInterrupt
+    if error != "KeyboardInterrupt":
+        signal.signal(signal.SIGINT, mine)
+        kind = shunt.TimeoutError
     comm = shunt.init()
     if comm.rank == 1:
         comm.start("recv", np.ones(4), 0)
         once_inside(signal.SIGINT)
-        raises(KeyboardInterrupt, comm.close)
+        raises(kind, comm.close)
     text = raises(shunt.AbortedError, lambda: comm.recv(np.ones(4), 1 - comm.rank))
-    assert "rank 1 aborted: interrupted by KeyboardInterrupt" in text, text
+    assert f"rank 1 aborted: interrupted by {error}" in text, text
     comm.close()
 
 

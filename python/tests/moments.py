@@ -10,8 +10,8 @@ class Interrupt(BaseException):
 
 
 class At:
-    """Runs handler at moment number n in which this thread begins or has returned from a function, with the package's
-    code on the stack: Python runs signal handlers there, and in loops."""
+    """Runs handler at a moment, counted from 0, at which a function of the package begins or one of C returns to it:
+    there Python runs signal handlers, and in loops."""
 
     def __init__(self, number, handler):
         self.number, self.handler = number, handler
@@ -33,18 +33,13 @@ class At:
             self.handler()
 
 
-def raising(kind):
+def interrupted_everywhere(make, kind=Interrupt):
+    """Calls what make returns again and again, each time interrupted a moment later; yields after each of them."""
     def handler():
         raise kind("of the handler")
 
-    return handler
-
-
-def interrupted_everywhere(step, kind=Interrupt):
-    """Calls step again and again, each time interrupted a moment later; yields after each of them."""
-    number = 0
-    while True:
-        at = At(number, raising(kind))
+    for number in range(2000):
+        step, at = make(), At(number, handler)
         try:
             with at:
                 step()
@@ -54,5 +49,4 @@ def interrupted_everywhere(step, kind=Interrupt):
             assert number > 3
             return
         yield number
-        number += 1
-        assert number < 2000
+    raise AssertionError("there is no end of it")

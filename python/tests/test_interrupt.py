@@ -34,8 +34,9 @@ def test_joining_is_interrupted(run):
     run(3, "joining")
 
 
-def test_closing_is_interrupted(run):
-    run(2, "closing")
+@pytest.mark.parametrize("error", ["KeyboardInterrupt", "TimeoutError"])
+def test_closing_is_interrupted(run, error):
+    run(2, "closing", error)
 
 
 def test_handlers_that_return_do_no_harm(run):

@@ -1,6 +1,7 @@
 """Signal handlers at moments that hardly ever come about: each is made to come."""
 
 import ctypes
+import itertools
 import os
 import signal
 import sys
@@ -11,8 +12,8 @@ import numpy as np
 import pytest
 
 import shunt
-from moments import interrupted_everywhere
-from shunt import InvalidArgumentError, _communicator, _interruptible
+from moments import At, Interrupt, interrupted_everywhere
+from shunt import _communicator, _interruptible
 
 
 @pytest.fixture
@@ -124,35 +125,76 @@ def test_interrupted_before_the_program_has_the_communicator(comm, monkeypatch):
 
 
 @pytest.mark.parametrize("handler", ["wait", "done", "close"])
-def test_a_handler_comes_while_the_outcome_is_taken(comm, monkeypatch, handler):
-    x, seen = np.ones(2), []
-    work = comm.start("all_reduce", x)
-    take = comm._lib.shunt_request_wait
+def test_a_handler_comes_while_the_outcome_is_taken(way, handler):
+    """Both have it, whoever takes it."""
+    moments, seen = itertools.count(), []
+    for number in moments:
+        x = np.ones(2)
+        with shunt.init(0, 1) as comm:
+            work = comm.start("all_reduce", x)
+            at = At(number, lambda: seen.append({"wait": work.wait, "done": work.done, "close": comm.close}[handler]()))
+            with at:
+                result = work.wait()
+            assert result is x and work.done() and not comm._works
+            assert comm.closed == (handler == "close" and at.number < 0)
+        if at.number >= 0:
+            break
+    assert len(seen) == number > 5
+    assert handler == "done" or not [found for found in seen if found is False]
 
-    def interrupted(request):
-        if not seen:
-            seen.append(None)
-            try:
-                seen[0] = {"wait": work.wait, "done": work.done, "close": comm.close}[handler]()
-            except shunt.ShuntError as error:
-                seen[0] = error
-        return take(request)
 
-    monkeypatch.setattr(comm._lib, "shunt_request_wait", interrupted)
+@pytest.mark.parametrize("kind", [Interrupt, shunt.TimeoutError])
+def test_what_a_handler_raises_is_not_the_outcome(comm, kind):
+    works = []
+
+    def make():
+        works.append(comm.start("all_reduce", np.ones(2)))
+        return works[-1].wait
+
+    for _ in interrupted_everywhere(make, kind):
+        assert works[-1].wait() is works[-1]._result and works[-1].done()
+        assert not comm._works, "it is still in flight"
+
+
+@pytest.mark.parametrize("kind", [Interrupt, shunt.InvalidArgumentError])
+def test_a_failed_work_says_how_it_failed_to_those_who_come_later(pair, kind):
+    works = []
+
+    def make():
+        works.append(pair[0].start("recv", np.ones(2), 1))
+        return wait
 
     def wait():
-        try:
-            work.wait()
-        except InvalidArgumentError:
-            assert handler == "close"
+        with pytest.raises(shunt.AbortedError, match="enough"):
+            works[-1].wait()
 
-    thread = threading.Thread(target=wait, daemon=True)
-    thread.start()
-    thread.join(10)
-    assert not thread.is_alive()
-    assert work.done()
-    if handler == "wait":
-        assert isinstance(seen[0], InvalidArgumentError) and work.wait() is x
+    pair[0].abort("enough")
+    for _ in interrupted_everywhere(make, kind):
+        wait()
+
+
+def test_a_handler_closes_the_communicator_while_an_operation_starts(way):
+    for number in itertools.count():
+        with shunt.init(0, 1) as comm:
+            at, x = At(number, comm.close), np.ones(2)
+            try:
+                with at:
+                    work = comm.start("all_reduce", x)
+                assert work.wait() is x
+            except shunt.ClosedError as error:
+                assert "rank 0" in str(error)
+            assert not comm._works
+        if at.number >= 0:
+            break
+
+
+def test_a_work_that_close_has_not_seen_says_that_it_is_closed():
+    with shunt.init(0, 1) as comm:
+        work = comm.start("all_reduce", np.ones(1))
+        handle, comm._handle = comm._handle, None
+        comm._lib.shunt_close(handle)
+        with pytest.raises(shunt.ClosedError, match="all_reduce on rank 0: the communicator was closed"):
+            work.wait()
 
 
 @pytest.mark.parametrize("line", range(6))
@@ -204,7 +246,38 @@ def test_no_group_is_left_open_behind_an_exception(comm, depth):
                 else:
                     window.put(np.full(1, -1), 0)
 
-        for number in interrupted_everywhere(step):
+        for number in interrupted_everywhere(lambda: step):
             window.put(np.full(1, number), 0)
             assert numbers[0] == number, "it has only joined the group"
 
+
+
+@pytest.mark.parametrize("kind", [Interrupt, shunt.TimeoutError])
+def test_an_interrupted_close_is_completed_or_can_be_called_again(way, kind):
+    made = []
+
+    def make():
+        made.append(shunt.init(0, 1))
+        made.append(made[-1]._handle)
+        return made[-2].close
+
+    for _ in interrupted_everywhere(make, kind):
+        comm, handle = made[-2:]
+        comm.close()
+        assert comm.closed
+        assert comm._lib.shunt_close(handle) == shunt.Code.INVALID_ARGUMENT, "it was not closed"
+
+
+def test_an_interrupted_close_of_a_window_is_completed_or_can_be_called_again(comm):
+    windows = []
+
+    def make():
+        windows.append(comm.window(64))
+        windows.append(windows[-1]._handle)
+        return windows[-2].close
+
+    for _ in interrupted_everywhere(make):
+        window, handle = windows[-2:]
+        window.close()
+        assert "closed" in repr(window)
+        assert comm._lib.shunt_window_free(handle) == shunt.Code.INVALID_ARGUMENT, "it was not freed"
