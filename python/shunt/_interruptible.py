@@ -18,7 +18,7 @@ class _Call:
         self._call, self._undo = call, undo
         self._outcome: Any = None
         self._error: BaseException | None = None
-        self._left = False
+        self._left = self._begun = False
         self._lock = threading.Lock()  # orders the end of the call and leaving it
         self._ended = threading.Event()
 
@@ -47,7 +47,7 @@ class _Call:
     def leave(self) -> None:
         """Undoes the call, now or when it ends, also when a second Ctrl-C comes meanwhile."""
         try:
-            self._ended.wait(_LONGEST)
+            self._ended.wait(_LONGEST if self._begun else 0)
         finally:
             with self._lock:
                 self._left = True
@@ -57,6 +57,7 @@ class _Call:
 
     def start(self) -> bool:
         """Starts the thread; False if there can be none."""
+        self._begun = True
         try:
             # A daemon: a program that ends does not wait for it.
             threading.Thread(target=self.run, name="shunt", daemon=True).start()

@@ -145,7 +145,7 @@ _PROTOTYPES: dict[str, list[Any]] = {
 
 _CANCEL = ctypes.CFUNCTYPE(c_int32, c_void_p, c_void_p)
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # a signal handler may use the package while this thread holds it
 _at_load: dict[str, Callable[[ctypes.CDLL], None]] = {}
 _loaded: ctypes.CDLL | None = None
 
@@ -156,7 +156,7 @@ forked = False
 
 def _in_child() -> None:
     global forked, _lock
-    _lock = threading.Lock()
+    _lock = threading.RLock()
     if _loaded is not None:
         forked = True
 
@@ -215,7 +215,7 @@ def library() -> ctypes.CDLL:
                 reasons.append(f"{path}: version {major.value}, this package needs 1")
                 continue
             _loaded = lib
-            for prepare in _at_load.values():
+            for prepare in list(_at_load.values()):
                 prepare(lib)
             return lib
         raise _tables.PluginRejectedError("no usable libshunt.so (SHUNT_LIBRARY names one): " + "; ".join(reasons))

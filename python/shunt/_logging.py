@@ -18,10 +18,10 @@ _interpreter.argtypes, _interpreter.restype = [], ctypes.c_void_p
 _number_of = ctypes.pythonapi.PyInterpreterState_GetID
 _number_of.argtypes, _number_of.restype = [ctypes.c_void_p], ctypes.c_int64
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # a signal handler may call log_to while this thread holds it
 _inside = threading.local()
 _registered = False
-_function: Any = None  # what the library has; it must live until another has taken its place
+_functions: list[Any] = []  # what the library has or had: a signal handler may put another in between
 
 
 def log_to(logger: logging.Logger | str | None = "shunt") -> None:
@@ -46,17 +46,16 @@ def log_to(logger: logging.Logger | str | None = "shunt") -> None:
         raise InvalidArgumentError("log_to: it was called by a handler of the library's own lines, for which it waits")
     function = None if logger is None else _FUNCTION(_handler(logger))
     with _lock:
-        _library.set_at_load("log", lambda lib: _install(lib, function))
         if not _registered:
             atexit.register(_at_exit)
             _registered = True
+        _functions.append(function)
+        _library.set_at_load("log", lambda lib: _install(lib, function))
 
 
 def _install(lib: ctypes.CDLL, function: Any) -> None:
-    global _function
     # The call releases the GIL: it waits for a line that another thread is handling.
     _library.check(lib.shunt_set_log(ctypes.cast(function, ctypes.c_void_p).value, None, 0))
-    _function = function
 
 
 def _handler(logger: logging.Logger) -> Any:
@@ -81,7 +80,7 @@ def _at_exit() -> None:
 
 def _in_child() -> None:
     global _lock
-    _lock = threading.Lock()
+    _lock = threading.RLock()
 
 
 os.register_at_fork(after_in_child=_in_child)

@@ -11,7 +11,7 @@ class Interrupt(BaseException):
 
 class At:
     """Runs handler at a moment, counted from 0, at which a function of the package begins or one of C returns to it:
-    there Python runs signal handlers, and in loops."""
+    there Python runs signal handlers, and in loops. Not in finalizers, in which Python ignores what they raise."""
 
     def __init__(self, number, handler):
         self.number, self.handler = number, handler
@@ -25,7 +25,10 @@ class At:
         sys.setprofile(self.before)
 
     def event(self, frame, event, argument):
-        if event not in ("call", "c_return") or not frame.f_code.co_filename.startswith(shunt.__path__[0]):
+        code = frame.f_code
+        if event not in ("call", "c_return") or not code.co_filename.startswith(shunt.__path__[0]):
+            return
+        if code.co_name == "__del__":
             return
         self.number -= 1
         if self.number == -1:

@@ -13,7 +13,7 @@ import pytest
 
 import shunt
 from moments import At, Interrupt, interrupted_everywhere
-from shunt import _communicator, _interruptible
+from shunt import _communicator, _interruptible, _library
 
 
 @pytest.fixture
@@ -281,3 +281,32 @@ def test_an_interrupted_close_of_a_window_is_completed_or_can_be_called_again(co
         window.close()
         assert "closed" in repr(window)
         assert comm._lib.shunt_window_free(handle) == shunt.Code.INVALID_ARGUMENT, "it was not freed"
+
+
+def test_a_handler_uses_the_library_while_it_is_loaded_and_logged(monkeypatch):
+    monkeypatch.setattr(_library, "_loaded", None)
+    monkeypatch.setattr(_library, "_at_load", {})
+    shunt.log_to()  # set up when it is loaded
+    ran = []
+
+    def handler():
+        ran.append(shunt.version())
+        shunt.log_to(None)
+
+    def load():
+        for number in itertools.count():
+            _library._loaded = None
+            at = At(number, handler)
+            with at:
+                shunt.log_to()
+                shunt.version()
+                shunt.log_to()
+            if at.number >= 0:
+                break
+
+    thread = threading.Thread(target=load, daemon=True)
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive(), "the handler waits for what it has interrupted"
+    shunt.log_to(None)
+    assert len(ran) > 20 and set(ran) == {shunt.version()}
