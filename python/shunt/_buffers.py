@@ -109,6 +109,11 @@ class Memory(NamedTuple):
     scale: int = 1  # how many of that dtype are an element of the caller's
     carried: str = ""  # the caller's type, if Shunt has none of that name
 
+    @property
+    def elements(self) -> int:
+        """How many elements of the caller's it has."""
+        return self.count // self.scale
+
 
 _numpy_dtypes: dict[Any, DType] = {}
 #: What carries other dtypes of numpy that only move, how many of it, and their names: numpy takes long to say those. A

@@ -82,15 +82,15 @@ class Lent(NamedTuple):
     gpu: int | None
 
 
+_REFUSALS = (BufferError, RuntimeError, ValueError, TypeError)
+
+
 def device_of(obj: Any) -> int | None:
     """The DLPack type of the device that obj lies on; None if it does not say."""
     try:
         return int(obj.__dlpack_device__()[0])
-    except (AttributeError, TypeError, ValueError, IndexError):
+    except (AttributeError, IndexError, *_REFUSALS):
         return None
-
-
-_REFUSALS = (BufferError, RuntimeError, ValueError, TypeError)
 
 
 def _capsule(obj: Any, **stream: int) -> Any:

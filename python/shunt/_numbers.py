@@ -18,10 +18,8 @@ def boxed(value: Any, op: OpLike = Op.SUM) -> Any:
     if isinstance(value, float):
         return array("d", [value])
     if isinstance(value, int):
-        if _dtypes.op_of(op) in _FRACTIONAL:
-            return array("d", [value])
         try:
-            return array("q", [value])
+            return array("d" if _dtypes.op_of(op) in _FRACTIONAL else "q", [value])
         except OverflowError:
             raise InvalidArgumentError(f"{value} does not fit 64 bits") from None
     numpy = sys.modules.get("numpy")

@@ -86,8 +86,7 @@ def _same(send: Memory, recv: Memory, name: str) -> None:
 
 def _length(memory: Memory, want: int, what: str, why: str) -> None:
     if memory.count != want:
-        raise InvalidArgumentError(f"{what} has {memory.count // memory.scale} elements, want {want // memory.scale}: "
-                                   f"{why}")
+        raise InvalidArgumentError(f"{what} has {memory.elements} elements, want {want // memory.scale}: {why}")
 
 
 def _reduction(op: OpLike, scalar: float | None, name: str) -> tuple[Op, float]:
@@ -129,25 +128,32 @@ def seconds(value: Any, what: str) -> float:
     """A time in seconds."""
     if not isinstance(value, numbers.Real) or value != value:  # which is nan
         raise InvalidArgumentError(f"{what} is {value!r}, want a number of seconds")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise InvalidArgumentError(f"{what} is {value!r}, which is too large") from None
 
 
 def _array(values: Any, place: Place, what: str, scale: int = 1) -> Any:
     """world counts or displacements as an int64 array, times scale; None stays None."""
     if values is None:
         return None
-    if isinstance(values, (dict, set, frozenset)) or not hasattr(values, "__len__"):
-        raise InvalidArgumentError(f"{what} is {values!r}, want a sequence of {place.world} numbers")
-    if len(values) != place.world:
-        raise InvalidArgumentError(f"there are {len(values)} {what} for a world of {place.world}")
+    try:
+        if isinstance(values, (dict, set, frozenset)) or not hasattr(values, "__len__"):
+            raise TypeError
+        entries = list(values)  # which an array of no dimension refuses
+    except TypeError:
+        raise InvalidArgumentError(f"{what} is {values!r}, want a sequence of {place.world} numbers") from None
+    if len(entries) != place.world:
+        raise InvalidArgumentError(f"there are {len(entries)} {what} for a world of {place.world}")
     array = (ctypes.c_int64 * place.world)()
-    for i, v in enumerate(values):
+    for i, entry in enumerate(entries):
         try:
-            v = operator.index(v)
+            v = operator.index(entry)
         except TypeError:
             v = -1
         if not 0 <= v * scale < 1 << 63:
-            raise InvalidArgumentError(f"{what}: entry {i} is {values[i]!r}, want a number of elements")
+            raise InvalidArgumentError(f"{what}: entry {i} is {entry!r}, want a number of elements")
         array[i] = v * scale
     return array
 
@@ -172,8 +178,7 @@ def _extent(counts: Any, displs: Any) -> int:
 def _reaches(memory: Memory, extent: int, what: str) -> None:
     if memory.count < extent:
         raise InvalidArgumentError(
-            f"{what} has {memory.count // memory.scale} elements, but counts and displacements reach to "
-            f"{extent // memory.scale}")
+            f"{what} has {memory.elements} elements, but counts and displacements reach to {extent // memory.scale}")
 
 
 def _need(value: Any, name: str, what: str) -> None:
@@ -227,7 +232,7 @@ def broadcast(place: Place, buffer: Buffer, root: int = 0, *, dtype: DTypeLike =
 def all_gather(place: Place, send: Buffer, recv: Buffer, *, dtype: DTypeLike = None) -> Prepared:
     source, into = _moved(place, send, "send", False, dtype), _moved(place, recv, "recv", True, dtype)
     _same(source, into, "all_gather")
-    _length(into, place.world * source.count, "recv", f"world {place.world} times the {source.count} of send")
+    _length(into, place.world * source.count, "recv", f"world {place.world} times the {source.elements} of send")
     operation = _operation(Collective.ALL_GATHER, source.dtype, send=source.address, recv=into.address,
                            count=source.count)
     return Prepared(operation, (source, into), recv)
@@ -258,7 +263,7 @@ def reduce_scatter(place: Place, send: Buffer, recv: Buffer, op: OpLike = Op.SUM
     kind, factor = _reduction(op, scalar, "reduce_scatter")
     source, into = _describe(place, send, "send", False, dtype), _describe(place, recv, "recv", True, dtype)
     _same(source, into, "reduce_scatter")
-    _length(source, place.world * into.count, "send", f"world {place.world} times the {into.count} of recv")
+    _length(source, place.world * into.count, "send", f"world {place.world} times the {into.elements} of recv")
     operation = _operation(Collective.REDUCE_SCATTER, source.dtype, op=kind, scalar=factor, send=source.address,
                            recv=into.address, count=into.count)
     return Prepared(operation, (source, into), recv)
@@ -285,9 +290,9 @@ def all_to_all(place: Place, send: Buffer, recv: Buffer, *, dtype: DTypeLike = N
     source, into = _moved(place, send, "send", False, dtype), _moved(place, recv, "recv", True, dtype)
     _same(source, into, "all_to_all")
     _length(into, source.count, "recv", "as many as send")
-    elements = source.count // source.scale
-    if elements % place.world:
-        raise InvalidArgumentError(f"send has {elements} elements, which do not divide into world {place.world} blocks")
+    if source.elements % place.world:
+        raise InvalidArgumentError(f"send has {source.elements} elements, which do not divide into world {place.world} "
+                                   "blocks")
     operation = _operation(Collective.ALL_TO_ALL, source.dtype, send=source.address, recv=into.address,
                            count=source.count // place.world)
     return Prepared(operation, (source, into), recv)
@@ -330,7 +335,7 @@ def gather(place: Place, send: Buffer, recv: Buffer | None = None, root: int = 0
         _need(recv, "gather", "recv")
         into = _moved(place, recv, "recv", True, dtype)
         _same(source, into, "gather")
-        _length(into, place.world * source.count, "recv", f"world {place.world} times the {source.count} of send")
+        _length(into, place.world * source.count, "recv", f"world {place.world} times the {source.elements} of send")
     operation = _operation(Collective.GATHER, source.dtype, root=root, send=source.address,
                            recv=into.address if into else None, count=source.count)
     return Prepared(operation, (source, into), recv if into else None)
@@ -365,7 +370,7 @@ def scatter(place: Place, send: Buffer | None, recv: Buffer, root: int = 0, *, d
         _need(send, "scatter", "send")
         source = _moved(place, send, "send", False, dtype)
         _same(source, into, "scatter")
-        _length(source, place.world * into.count, "send", f"world {place.world} times the {into.count} of recv")
+        _length(source, place.world * into.count, "send", f"world {place.world} times the {into.elements} of recv")
     operation = _operation(Collective.SCATTER, into.dtype, root=root, send=source.address if source else None,
                            recv=into.address, count=into.count)
     return Prepared(operation, (source, into), recv)
@@ -411,6 +416,7 @@ def barrier(place: Place) -> Prepared:
     return Prepared(_operation(Collective.BARRIER), None, None)
 
 
+@_noted
 def put(place: Place, window: int, data: Buffer, peer: int, offset: int, dtype: DTypeLike = None) -> Prepared:
     peer = _root(place, peer, "put", "peer")
     memory = _moved(place, data, "data", False, dtype)
@@ -418,6 +424,7 @@ def put(place: Place, window: int, data: Buffer, peer: int, offset: int, dtype: 
                                window=window, offset=whole(offset, "offset")), memory, None)
 
 
+@_noted
 def get(place: Place, window: int, buffer: Buffer, peer: int, offset: int, dtype: DTypeLike = None) -> Prepared:
     peer = _root(place, peer, "get", "peer")
     memory = _moved(place, buffer, "buffer", True, dtype)
@@ -425,11 +432,13 @@ def get(place: Place, window: int, buffer: Buffer, peer: int, offset: int, dtype
                                window=window, offset=whole(offset, "offset")), memory, buffer)
 
 
+@_noted
 def signal(place: Place, window: int, peer: int) -> Prepared:
     peer = _root(place, peer, "signal", "peer")
     return Prepared(_operation(Collective.SIGNAL, root=peer, window=window), None, None)
 
 
+@_noted
 def wait(place: Place, window: int, peer: int, times: int) -> Prepared:
     peer = _root(place, peer, "wait", "peer")
     return Prepared(_operation(Collective.WAIT, root=peer, window=window, offset=whole(times, "times")), None, None)
