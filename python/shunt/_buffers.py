@@ -107,7 +107,7 @@ class Memory(NamedTuple):
     stream: int | None = None
     gpu: int | None = None
     scale: int = 1  # how many of that dtype are an element of the caller's
-    carried: str = ""  # the caller's type, if Shunt has none of that name
+    carried: Any = None  # the caller's type or its name, if Shunt has none of that name
 
     @property
     def elements(self) -> int:
@@ -116,9 +116,9 @@ class Memory(NamedTuple):
 
 
 _numpy_dtypes: dict[Any, DType] = {}
-#: What carries other dtypes of numpy that only move, how many of it, and their names: numpy takes long to say those. A
-#: program that makes dtypes all the time does not fill memory.
-_moved_dtypes: dict[Any, tuple[DType, int, str]] = {}
+#: What carries other dtypes of numpy that only move, and how many of it. A program that makes dtypes all the time does
+#: not fill memory.
+_moved_dtypes: dict[Any, tuple[DType, int]] = {}
 _MOST_MOVED = 256
 _ndarray: Any = None
 _tensor: Any = None
@@ -187,9 +187,9 @@ def describe_moved(obj: Buffer, what: str, writable: bool, dtype: DTypeLike = No
     own = getattr(obj, "dtype", None) if dtype is None and not cuda and type(obj) is _ndarray else None
     known = None if own is None else _moved_dtypes.get(own)
     if known is not None:
-        kind, scale, carried = known
+        kind, scale = known
         memory = _describe_numpy(obj, what, writable, kind)
-        return memory._replace(count=memory.count * scale, scale=scale, carried=carried)
+        return memory._replace(count=memory.count * scale, scale=scale, carried=own)
     try:
         return describe(obj, what, writable, dtype, cuda)
     except InvalidArgumentError:
@@ -197,9 +197,11 @@ def describe_moved(obj: Buffer, what: str, writable: bool, dtype: DTypeLike = No
         if found is None:
             raise
     kind, scale = found
-    carried = str(getattr(obj, "dtype", None) or memoryview(obj).format).removeprefix("torch.")
+    carried = getattr(obj, "dtype", None)
+    if carried is None:
+        carried = _dtypes.MOVED[memoryview(obj).format.lstrip("@=<")]
     if own is not None and len(_moved_dtypes) < _MOST_MOVED:
-        _moved_dtypes[own] = kind, scale, carried
+        _moved_dtypes[own] = kind, scale
     return describe(obj, what, writable, kind, cuda, scale)._replace(scale=scale, carried=carried)
 
 

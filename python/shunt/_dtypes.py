@@ -79,6 +79,10 @@ _CARRIERS = {1: (DType.UINT8, 1), 2: (DType.FLOAT16, 1), 4: (DType.UINT32, 1), 8
              16: (DType.UINT64, 2)}
 
 
+#: Formats of elements that only move, and what numpy calls those.
+MOVED = {"?": "bool", "h": "int16", "H": "uint16", "Zf": "complex64", "Zd": "complex128"}
+
+
 def carrier(obj: Any) -> tuple[DType, int] | None:
     """The dtype that moves a buffer's elements, and how many of it each takes: for bool, int16, complex, and whatever
     else lies in the elements themselves. None for what does not."""
@@ -88,7 +92,7 @@ def carrier(obj: Any) -> tuple[DType, int] | None:
             view = memoryview(obj)
         except (TypeError, BufferError, ValueError):
             return None
-        if view.format.lstrip("@=<") not in ("?", "h", "H", "Zf", "Zd"):
+        if view.format.lstrip("@=<") not in MOVED:
             return None
         size = view.itemsize
     else:

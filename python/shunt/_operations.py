@@ -77,11 +77,14 @@ def _operation(collective: Collective, dtype: DType = DType.INT8, **fields: Any)
 
 
 def _same(send: Memory, recv: Memory, name: str) -> None:
-    if send.dtype is not recv.dtype or send.carried != recv.carried:
-        raise InvalidArgumentError(
-            f"{name}: send holds {send.carried or send.dtype.name.lower()}, recv holds "
-            f"{recv.carried or recv.dtype.name.lower()}"
-        )
+    # Types of numpy that are equal may have several texts, and those of other libraries are equal by their texts.
+    if send.dtype is not recv.dtype or (send.carried != recv.carried and _held(send) != _held(recv)):
+        raise InvalidArgumentError(f"{name}: send holds {_held(send)}, recv holds {_held(recv)}")
+
+
+def _held(memory: Memory) -> str:
+    """The caller's type as errors name it."""
+    return memory.dtype.name.lower() if memory.carried is None else str(memory.carried).removeprefix("torch.")
 
 
 def _length(memory: Memory, want: int, what: str, why: str) -> None:

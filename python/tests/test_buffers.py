@@ -5,6 +5,7 @@ import array
 import ctypes
 import mmap
 import os
+import re
 import tempfile
 import threading
 from multiprocessing import shared_memory
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 import shunt
+from shunt import _buffers
 
 
 class Pair(ctypes.Structure):
@@ -160,3 +162,31 @@ def test_memory_stays_while_a_call_waits(pair, kind, started):
     assert bytes(memoryview(buffer).cast("B")) == sent.tobytes()
     del buffer, work, thread
     take(owner)
+
+
+PAIR = [("a", "i4"), ("b", "f4")]
+
+
+@pytest.mark.parametrize("mine, theirs", [
+    (np.zeros(2, PAIR), np.zeros(2, np.dtype(PAIR, align=True))),
+    (np.zeros(2, np.dtype(PAIR, align=True)), np.zeros(2, PAIR).view(np.recarray)),
+    (np.zeros(2, "int16"), array.array("h", [1, 1])),
+    (memoryview(np.zeros(2, "uint16")), np.zeros(2, "uint16")),
+    (np.zeros(2, "bool"), memoryview(np.ones(2, "bool"))),
+    (memoryview(np.zeros(2, "complex128")), np.ones(2, "complex128")),
+])
+def test_equal_types_are_equal_whatever_their_texts(comm, mine, theirs):
+    for send, recv in ((mine, theirs), (theirs, mine)):
+        _buffers._moved_dtypes.clear()
+        comm.all_gather(send, recv)
+        assert recv.tobytes() == send.tobytes()
+
+
+@pytest.mark.parametrize("send, recv, told", [
+    (np.zeros(2, "int16"), array.array("H", [1, 1]), "send holds int16, recv holds uint16"),
+    (np.zeros(2, "V4"), np.zeros(2, "uint32"), "send holds |V4, recv holds uint32"),
+    (np.zeros(2, PAIR), np.zeros(2, "V8"), "recv holds |V8"),
+])
+def test_types_that_differ_are_refused(comm, send, recv, told):
+    with pytest.raises(shunt.InvalidArgumentError, match=re.escape(told)):
+        comm.all_gather(send, recv)
