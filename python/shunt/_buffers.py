@@ -160,7 +160,7 @@ def describe(obj: Buffer, what: str, writable: bool, dtype: DTypeLike = None, cu
         return _describe_device(obj, what, writable, None if dtype is None else _dtypes.dtype_of(dtype), scale)
     ndarray = _ndarray or _numpy_type()
     if ndarray is not None and isinstance(obj, ndarray):
-        if type(obj) is not ndarray and hasattr(obj, "mask"):
+        if type(obj) is not ndarray and hasattr(type(obj), "mask"):  # a field of a record may be called so
             raise InvalidArgumentError(f"{what}: {type(obj).__name__} is a masked array; pass its data, or what "
                                        "filled() returns")
         if dtype is not None:

@@ -190,3 +190,8 @@ def test_equal_types_are_equal_whatever_their_texts(comm, mine, theirs):
 def test_types_that_differ_are_refused(comm, send, recv, told):
     with pytest.raises(shunt.InvalidArgumentError, match=re.escape(told)):
         comm.all_gather(send, recv)
+
+
+def test_a_field_may_be_called_mask(comm):
+    records = np.ones(2, [("mask", "i4"), ("x", "f4")]).view(np.recarray)
+    assert comm.broadcast(records) is records
