@@ -22,6 +22,7 @@ ncclComm_t nc_allocate(void) {
     if (atomic_load(&at->state) != NC_FREE)
       continue;
     next = (next + i + 1) % NC_COMMUNICATORS;
+    nc_forget_ring(at); /* not before: a call that an abort has ended may still write to it */
     memset(at, 0, sizeof *at);
     pthread_mutex_init(&at->lock, NULL);
     pthread_cond_init(&at->changed, NULL);
@@ -39,9 +40,8 @@ ncclComm_t nc_allocate(void) {
 void nc_release(ncclComm_t comm) {
   nc_forget_windows(comm);
   nc_forget_ops(comm);
-  nc_forget_ring(comm);
-  comm->shunt = NULL;
-  comm->real = NULL;
+  __atomic_store_n(&comm->real, NULL, __ATOMIC_RELEASE); /* first: nc_only_real */
+  atomic_store(&comm->shunt, NULL);
   atomic_store(&comm->state, NC_FREE);
 }
 
@@ -121,7 +121,7 @@ ncclResult_t nc_CommUserRank(ncclComm_t comm, int *rank) {
 static ncclResult_t ask_real(ncclComm_t comm, ncclResult_t *async_error) {
   if (nc_real(NC_ncclCommGetAsyncError) == NULL)
     return nc_lacks(comm, NC_ncclCommGetAsyncError);
-  ncclResult_t result = nc_came(NULL, NC_REAL(ncclCommGetAsyncError)(comm->real, async_error));
+  ncclResult_t result = nc_came(NULL, NC_REAL(ncclCommGetAsyncError)(nc_any_real(comm), async_error));
   if (nc_hand_out(comm, false) && *async_error == ncclSuccess)
     *async_error = ncclInProgress;
   if (result == ncclSuccess && *async_error != ncclSuccess && *async_error != ncclInProgress) {
@@ -178,7 +178,7 @@ static void give_up(ncclComm_t comm, const char *function) {
   if (comm->parent != NULL)
     __atomic_store_n(&comm->parent->cancel_children, 1, __ATOMIC_SEQ_CST);
   pthread_mutex_unlock(&comm->lock);
-  shunt_comm pending = __atomic_load_n(&comm->shunt, __ATOMIC_SEQ_CST); /* none yet: who stores it looks at cancel */
+  shunt_comm pending = atomic_load(&comm->shunt); /* none yet: who stores it looks at cancel */
   if (pending != NULL && (atomic_load(&comm->state) == NC_PENDING || atomic_load(&comm->jobs) > 0))
     (void)nc_shunt.abort_(pending, function); /* it may have been aborted already */
 }

@@ -102,8 +102,11 @@ const char *nc_GetErrorString(ncclResult_t result) {
 
 ncclResult_t nc_came(ncclComm_t comm, ncclResult_t result) {
   mine[0] = 0; /* the real library's text is the latest one now */
-  if (result != ncclSuccess && result != ncclInProgress && comm != NULL)
+  if (result != ncclSuccess && result != ncclInProgress && comm != NULL) {
+    pthread_mutex_lock(&comm->lock);
     comm->text[0] = 0;
+    pthread_mutex_unlock(&comm->lock);
+  }
   return result;
 }
 

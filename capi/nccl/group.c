@@ -284,7 +284,7 @@ ncclComm_t nc_enter_real(ncclComm_t comm, enum nc_symbol symbol) {
 ncclComm_t nc_group_enters(ncclComm_t comm) {
   if (mine.depth > 0 && !mine.real && nc_real(NC_ncclGroupStart) != NULL && nc_real(NC_ncclGroupEnd) != NULL)
     mine.real = NC_REAL(ncclGroupStart)() == ncclSuccess;
-  return comm->real;
+  return nc_any_real(comm);
 }
 
 ncclResult_t nc_GroupStart(void) {

@@ -39,14 +39,14 @@ static struct nc_job *new_job(ncclResult_t (*run)(struct nc_job *)) {
  * of all these at least one side sees the other's store, so no rank waits in nc_meet for ranks that do not come. */
 static ncclResult_t meet(ncclComm_t comm, shunt_comm made, const int32_t *word) {
   (void)nc_shunt.set_cancel_(made, word); /* made is ours alone: it is open */
-  __atomic_store_n(&comm->shunt, made, __ATOMIC_SEQ_CST);
+  atomic_store(&comm->shunt, made);
   if (__atomic_load_n(&comm->cancel, __ATOMIC_SEQ_CST) != 0)
     (void)nc_shunt.abort_(made, "ncclCommAbort"); /* it may have been aborted already */
   ncclResult_t result = nc_meet(comm);
   if (result == ncclSuccess)
     (void)nc_shunt.set_cancel_(made, &comm->cancel_children);
   else
-    (void)nc_shunt.close_(__atomic_exchange_n(&comm->shunt, NULL, __ATOMIC_ACQ_REL)); /* it has failed as it is */
+    (void)nc_shunt.close_(atomic_exchange(&comm->shunt, NULL)); /* it has failed as it is */
   return result;
 }
 
@@ -272,7 +272,7 @@ static ncclResult_t adopt(ncclComm_t comm, ncclComm_t parent, shunt_comm made) {
     status = nc_shunt.world_(made, &comm->world);
   if (status == SHUNT_OK)
     return meet(comm, made, &parent->cancel_children);
-  __atomic_store_n(&comm->shunt, made, __ATOMIC_RELEASE);
+  atomic_store(&comm->shunt, made);
   return nc_shunt_failed(comm, status);
 }
 

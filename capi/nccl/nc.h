@@ -39,8 +39,8 @@ struct ncclComm {
   _Atomic(enum nc_state) state;
   _Atomic int jobs;     /* splits, shrinks and registrations of it that have not ended: it cannot be used */
   _Atomic int children; /* splits and shrinks of it whose end its children do not say yet; never fewer than in jobs */
-  shunt_comm shunt;     /* NULL: the real NCCL serves it */
-  ncclComm_t real;      /* NULL: Shunt serves it; beside shunt it serves what SHUNT_NCCL_FORWARD gives it */
+  _Atomic(shunt_comm) shunt; /* NULL: the real NCCL serves it */
+  ncclComm_t real;           /* NULL: Shunt serves it; beside shunt it serves what SHUNT_NCCL_FORWARD gives it */
   int rank, world, device;
   bool blocking;
   atomic_bool revoked;

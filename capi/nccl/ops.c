@@ -155,7 +155,7 @@ ncclResult_t nc_RedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
   }
   pthread_mutex_unlock(&comm->lock);
   if (was.in_real && nc_real(NC_ncclRedOpDestroy) != NULL)
-    return nc_came(comm, NC_REAL(ncclRedOpDestroy)(was.real, comm->real));
+    return nc_came(comm, NC_REAL(ncclRedOpDestroy)(was.real, nc_any_real(comm)));
   return found != NULL
              ? ncclSuccess
              : nc_fail(comm, ncclInvalidArgument, "ncclRedOpDestroy: the communicator has no operation %d", op);
@@ -197,7 +197,9 @@ ncclComm_t nc_find_real_op(ncclComm_t comm, ncclComm_t real, ncclRedOp_t *op) {
 }
 
 void nc_forget_ops(ncclComm_t comm) {
+  pthread_mutex_lock(&comm->lock); /* other threads may call still */
   free(comm->ops);
   comm->ops = NULL;
   comm->op_count = 0;
+  pthread_mutex_unlock(&comm->lock);
 }

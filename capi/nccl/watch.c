@@ -16,7 +16,7 @@
 
 #include "real.h"
 
-enum { KEPT = 256 };
+enum { KEPT = 256, PLACES = KEPT + 1 }; /* a call that is taken back has overwritten none that is kept */
 
 struct record {
   uint64_t number; /* of collectives so far */
@@ -30,8 +30,9 @@ struct nc_ring {
   int64_t made;
   uint64_t collectives, calls;
   int children;
-  bool written;
-  struct record records[KEPT];
+  uint64_t written;  /* calls, when the file was written last */
+  char failure[256]; /* the first, if it was written */
+  struct record records[PLACES];
 };
 
 static const char *const collectives[] = {
@@ -96,7 +97,7 @@ struct nc_mark nc_watch(ncclComm_t comm, int collective, int64_t count, ncclData
   if (collective < SHUNT_COLL_SEND)
     ring->collectives++;
   mark.number = (int64_t)ring->calls++;
-  ring->records[mark.number % KEPT] = (struct record){
+  ring->records[mark.number % PLACES] = (struct record){
       .number = ring->collectives, .collective = collective, .dtype = dtype, .op = op, .root = root, .count = count,
       .begin = now() - ring->made};
   pthread_mutex_unlock(&comm->lock);
@@ -104,15 +105,24 @@ struct nc_mark nc_watch(ncclComm_t comm, int collective, int64_t count, ncclData
 }
 
 ncclResult_t nc_watched(ncclComm_t comm, struct nc_mark mark, ncclResult_t result) {
-  if (mark.number >= 0 && (result == ncclSuccess || result == ncclInProgress)) {
-    pthread_mutex_lock(&comm->lock);
-    struct record *r = &comm->ring->records[mark.number % KEPT];
-    r->end = now() - comm->ring->made;
+  struct nc_ring *ring = comm->ring;
+  if (mark.number < 0)
+    return nc_came(comm, result);
+  pthread_mutex_lock(&comm->lock);
+  struct record *r = &ring->records[mark.number % PLACES];
+  bool failed = false;
+  if (result == ncclSuccess || result == ncclInProgress) {
+    r->end = now() - ring->made;
     r->returned = true;
-    pthread_mutex_unlock(&comm->lock);
-  } else if (mark.number >= 0) {
-    nc_watch_failure(comm, result);
+  } else if (result != ncclInvalidArgument && result != ncclInvalidUsage) {
+    failed = atomic_load(&comm->state) != NC_CLOSING && atomic_load(&comm->state) != NC_FREE; /* else: by its end */
+  } else if (ring->calls == (uint64_t)mark.number + 1) { /* the caller's mistake is no call */
+    ring->calls--;
+    ring->collectives -= r->collective < SHUNT_COLL_SEND;
   }
+  pthread_mutex_unlock(&comm->lock);
+  if (failed)
+    nc_watch_failure(comm, result);
   return nc_came(comm, result);
 }
 
@@ -147,7 +157,7 @@ static void write_ring(FILE *file, ncclComm_t comm, const char *code, const char
           comm->world, (int)getpid());
   write_text(file, host);
   if (ring->calls > 0) {
-    const struct record *last = &ring->records[(ring->calls - 1) % KEPT];
+    const struct record *last = &ring->records[(ring->calls - 1) % PLACES];
     fprintf(file, ",\"last\":{\"number\":%llu,\"collective\":\"%s\",\"state\":\"%s\"}",
             (unsigned long long)last->number, collectives[last->collective], last->returned ? "enqueued" : "called");
   }
@@ -158,25 +168,32 @@ static void write_ring(FILE *file, ncclComm_t comm, const char *code, const char
   for (uint64_t i = first; i < ring->calls; i++) {
     if (i > first)
       fputc(',', file);
-    write_record(file, &ring->records[i % KEPT]);
+    write_record(file, &ring->records[i % PLACES]);
   }
   fputs("]}\n", file);
 }
 
-/* write_file writes the records once, to a file that appears whole. */
-static void write_file(ncclComm_t comm, const char *code, const char *failure) {
+/* write_file writes the records to a file that appears whole: those of the first failure, and of an abort after more
+ * calls. */
+static void write_file(ncclComm_t comm, const char *code, const char *failure, bool abort) {
   char path[PATH_MAX], part[PATH_MAX + 8], name[64];
   const char *into = folder();
   if (comm->rank < 0) { /* of a split: the real library knows */
     if (nc_real(NC_ncclCommUserRank) == NULL || nc_real(NC_ncclCommCount) == NULL ||
-        NC_REAL(ncclCommUserRank)(comm->real, &comm->rank) != ncclSuccess ||
-        NC_REAL(ncclCommCount)(comm->real, &comm->world) != ncclSuccess)
+        NC_REAL(ncclCommUserRank)(nc_any_real(comm), &comm->rank) != ncclSuccess ||
+        NC_REAL(ncclCommCount)(nc_any_real(comm), &comm->world) != ncclSuccess)
       return;
   }
   pthread_mutex_lock(&comm->lock);
-  bool done = comm->ring->written || into == NULL;
-  comm->ring->written = true;
-  snprintf(name, sizeof name, "%s", comm->ring->label);
+  struct nc_ring *ring = comm->ring;
+  char text[sizeof ring->failure + 64];
+  bool before = ring->failure[0] != 0, done = into == NULL || (before && (!abort || ring->calls == ring->written));
+  ring->written = ring->calls;
+  if (before)
+    snprintf(text, sizeof text, "%s, after a failure: %s", failure, ring->failure);
+  else
+    snprintf(ring->failure, sizeof ring->failure, "%s", failure);
+  snprintf(name, sizeof name, "%s", ring->label);
   for (char *at = name; *at != 0; at++)
     if (*at == '/')
       *at = '_';
@@ -185,7 +202,7 @@ static void write_file(ncclComm_t comm, const char *code, const char *failure) {
     (void)mkdir(into, 0777);
     FILE *file = fopen(part, "w");
     if (file != NULL) {
-      write_ring(file, comm, code, failure);
+      write_ring(file, comm, code, before ? text : failure);
       if (fclose(file) != 0 || rename(part, path) != 0)
         (void)unlink(part);
     } else {
@@ -200,10 +217,10 @@ void nc_watch_failure(ncclComm_t comm, ncclResult_t result) {
                                       "invalid_argument", "peer_died", "internal", "timeout"};
   if (comm->ring == NULL)
     return;
-  const char *text = nc_real(NC_ncclGetLastError) == NULL ? "" : NC_REAL(ncclGetLastError)(comm->real);
+  const char *text = nc_real(NC_ncclGetLastError) == NULL ? "" : NC_REAL(ncclGetLastError)(nc_any_real(comm));
   if (text == NULL || text[0] == 0)
     text = "NCCL gave no text";
-  write_file(comm, codes[result >= 0 && result < (int)(sizeof codes / sizeof *codes) ? result : 0], text);
+  write_file(comm, codes[result >= 0 && result < (int)(sizeof codes / sizeof *codes) ? result : 0], text, false);
 }
 
 void nc_watch_end(ncclComm_t comm, bool abort) {
@@ -211,7 +228,7 @@ void nc_watch_end(ncclComm_t comm, bool abort) {
   if (comm->ring == NULL || !abort)
     return;
   snprintf(text, sizeof text, "rank %d called ncclCommAbort", comm->rank);
-  write_file(comm, "aborted", text);
+  write_file(comm, "aborted", text, true);
 }
 
 void nc_forget_ring(ncclComm_t comm) {

@@ -231,6 +231,12 @@ func TestRecordsOfTheRealLibrary(t *testing.T) {
 	require.Len(t, failed, 1)
 	require.Equal(t, &report.Call{Number: 2, Collective: "reduce", State: report.Called}, failed["1"].Last)
 	require.Equal(t, "peer_died: fake", failed["1"].Code+": "+failed["1"].Failure)
+	inside := heads("inside")["1"]
+	require.Equal(t, &report.Call{Number: 2, Collective: "broadcast", State: report.Called}, inside.Last)
+	require.Equal(t, "aborted: rank 1 called ncclCommAbort", inside.Code+": "+inside.Failure)
+	newest := heads("goes_on")["1"]
+	require.Equal(t, &report.Call{Number: 3, Collective: "all_gather", State: report.Enqueued}, newest.Last)
+	require.Equal(t, "rank 1 called ncclCommAbort, after a failure: fake", newest.Failure)
 	require.Len(t, heads("long"), 1)
 	require.Len(t, whole.Operations, 256)
 	for i, o := range whole.Operations {

@@ -12,6 +12,8 @@
 extern ncclResult_t fake_result; /* what the functions return */
 extern char fake_log[1 << 16];   /* one line for each call */
 
+extern atomic_int fake_hold;       /* 1: the next call makes it 2, and stays inside until it is 0 */
+
 void fake_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* fake_make writes new communicators, or NULL where fake_result is a failure. It does not return while fake_held. */
 void fake_make(ncclComm_t *comms, int count);

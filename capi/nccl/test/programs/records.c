@@ -1,10 +1,35 @@
 /*
- * records.c abort|fail|long: two ranks over the stand-in for NCCL. Rank 0 is one collective ahead; then both abort, or
- * rank 1's next call fails, or rank 1 aborts after more calls than are kept.
+ * records.c abort|fail|goes_on|inside|long: two ranks over the stand-in for NCCL. Rank 0 is one collective ahead; then
+ * both abort, or rank 1's next call fails, and it aborts at once or goes on before, or it aborts while another thread is
+ * inside a call, or after more calls than are kept.
  */
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "ranks.h"
+
+static void *broadcast(void *comm) {
+  (void)ncclBroadcast(NULL, NULL, 7, 7, 0, comm, NULL);
+  return NULL;
+}
+
+/* What is wrong with a call's arguments is the caller's mistake: it is no call, and no failure of the communicator. */
+static void abort_inside(ncclComm_t comm, ncclResult_t *result, atomic_int *hold) {
+  pthread_t thread;
+  *result = ncclInvalidArgument;
+  WANT(ncclReduce(NULL, NULL, 8, 7, 2, 9, comm, NULL) == ncclInvalidArgument);
+  *result = ncclSuccess;
+  *hold = 1;
+  WANT(pthread_create(&thread, NULL, broadcast, comm) == 0);
+  while (*hold != 2)
+    sched_yield();
+  CHECK(ncclCommAbort(comm));
+  *result = ncclRemoteError;
+  *hold = 0;
+  pthread_join(thread, NULL);
+}
 
 int main(int argc, char **argv) {
   ncclComm_t comms[2], child;
@@ -18,11 +43,19 @@ int main(int argc, char **argv) {
   }
   CHECK(ncclBroadcast(NULL, NULL, 5, 1, 1, comms[0], NULL));
   CHECK(ncclCommSplit(comms[0], 3, 0, &child, NULL));
-  if (strcmp(argv[1], "fail") == 0) {
-    ncclResult_t *result = dlsym(dlopen(getenv("SHUNT_NCCL_LIBRARY"), RTLD_NOW | RTLD_NOLOAD), "fake_result");
+  void *fake = dlopen(getenv("SHUNT_NCCL_LIBRARY"), RTLD_NOW | RTLD_NOLOAD);
+  ncclResult_t *result = dlsym(fake, "fake_result");
+  if (strcmp(argv[1], "inside") == 0) {
+    abort_inside(comms[1], result, dlsym(fake, "fake_hold"));
+    return 0;
+  }
+  bool goes_on = strcmp(argv[1], "goes_on") == 0;
+  if (goes_on || strcmp(argv[1], "fail") == 0) {
     *result = ncclRemoteError;
     WANT(ncclReduce(NULL, NULL, 8, 7, 2, 1, comms[1], NULL) == ncclRemoteError);
     *result = ncclSuccess;
+    if (goes_on)
+      CHECK(ncclAllGather(NULL, NULL, 8, 7, comms[1], NULL));
     CHECK(ncclCommAbort(comms[1])); /* the first reason stays, also where it is aborted for it */
     return 0;
   }
