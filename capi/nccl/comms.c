@@ -19,7 +19,8 @@ ncclComm_t nc_allocate(void) {
   pthread_mutex_lock(&lock);
   for (int i = 0; i < NC_COMMUNICATORS && found == NULL; i++) {
     ncclComm_t at = &nc_comms[(next + i) % NC_COMMUNICATORS];
-    if (atomic_load(&at->state) != NC_FREE)
+    if (atomic_load(&at->state) != NC_FREE || atomic_load(&at->queued) > 0 || atomic_load(&at->jobs) > 0 ||
+        atomic_load(&at->children) > 0)
       continue;
     next = (next + i + 1) % NC_COMMUNICATORS;
     nc_forget_ring(at); /* not before: a call that an abort has ended may still write to it */
@@ -56,12 +57,20 @@ void nc_drop(ncclComm_t comm) {
     nc_release(comm);
 }
 
-void nc_settle(ncclComm_t comm) {
-  if (atomic_load(&comm->state) != NC_PENDING && atomic_load(&comm->children) == 0 && atomic_load(&comm->jobs) == 0)
-    return;
+/* lock_settled is nc_settle, and returns with the communicator locked, so that nothing begins. */
+static void lock_settled(ncclComm_t comm) {
   pthread_mutex_lock(&comm->lock);
-  while (atomic_load(&comm->state) == NC_PENDING || atomic_load(&comm->children) > 0 || atomic_load(&comm->jobs) > 0)
+  for (;;) {
+    int queued = atomic_load(&comm->queued);
+    bool made = atomic_load(&comm->state) != NC_PENDING || queued > 0;
+    if (made && atomic_load(&comm->children) <= queued && atomic_load(&comm->jobs) <= queued)
+      return;
     pthread_cond_wait(&comm->changed, &comm->lock);
+  }
+}
+
+void nc_settle(ncclComm_t comm) {
+  lock_settled(comm);
   pthread_mutex_unlock(&comm->lock);
 }
 
@@ -197,12 +206,13 @@ static ncclResult_t leave(ncclComm_t comm, const char *function, enum nc_symbol 
     give_up(comm, function);
   else if (atomic_load(&comm->state) == NC_PENDING || atomic_load(&comm->jobs) > 0)
     return nc_reject(comm, function);
-  nc_settle(comm);
+  lock_settled(comm);
   enum nc_state state = atomic_load(&comm->state);
-  do {
-    if (state == NC_FREE || state == NC_CLOSING)
-      return abort && pending ? ncclSuccess : nc_reject(comm, function); /* the thread that made it has released it */
-  } while (!atomic_compare_exchange_weak(&comm->state, &state, NC_CLOSING));
+  while (state != NC_FREE && state != NC_CLOSING && !atomic_compare_exchange_weak(&comm->state, &state, NC_CLOSING)) {
+  }
+  pthread_mutex_unlock(&comm->lock);
+  if (state == NC_FREE || state == NC_CLOSING)
+    return abort && pending ? ncclSuccess : nc_reject(comm, function); /* the thread that made it has released it */
   ncclResult_t result = ncclSuccess;
   if (comm->real != NULL) {
     nc_watch_end(comm, abort);

@@ -19,23 +19,37 @@ struct group {
   ncclComm_t *comms; /* of each operation */
   shunt_operation *operations;
   bool real; /* the real NCCL has a group of this thread too */
-  bool kept; /* the key's destructor frees the arrays at the end of the thread */
+  bool kept; /* the key's destructor ends it with the thread */
 };
 
 static _Thread_local struct group mine;
 static pthread_key_t key;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static void free_arrays(void *group) {
+static void drop_jobs(struct nc_job *jobs, ncclResult_t result);
+static ncclResult_t begin_jobs(struct nc_job *jobs);
+
+/* forget_group is the end of a thread, which may have left its group open. */
+static void forget_group(void *group) {
   struct group *g = group;
+  for (struct nc_job *job = g->jobs; job != NULL; job = job->next) {
+    job->out = NULL; /* where the program wanted them may be gone */
+    job->window = NULL;
+  }
+  (void)begin_jobs(g->jobs);
+  drop_jobs(g->jobs, ncclInvalidUsage);
   free(g->comms);
   free(g->operations);
-  g->comms = NULL;
-  g->operations = NULL;
-  g->capacity = 0;
+  *g = (struct group){0};
 }
 
-static void make_key(void) { (void)pthread_key_create(&key, free_arrays); }
+static void make_key(void) { (void)pthread_key_create(&key, forget_group); }
+
+/* keep_group sees to the end of this thread. */
+static void keep_group(void) {
+  pthread_once(&once, make_key);
+  mine.kept = mine.kept || pthread_setspecific(key, &mine) == 0;
+}
 
 void nc_group_failed(ncclResult_t result, const char *text) {
   if (mine.depth == 0 || mine.failed != ncclSuccess || result == ncclInProgress)
@@ -69,10 +83,7 @@ static bool grow(void) {
   if (comms == NULL || operations == NULL)
     return false;
   mine.capacity = capacity;
-  if (!mine.kept) {
-    pthread_once(&once, make_key);
-    mine.kept = pthread_setspecific(key, &mine) == 0;
-  }
+  keep_group();
   return true;
 }
 
@@ -157,8 +168,43 @@ static bool begin_detached(struct nc_job *job) {
   return true;
 }
 
+static void count_queued(ncclComm_t comm) {
+  if (comm == NULL)
+    return;
+  pthread_mutex_lock(&comm->lock);
+  atomic_fetch_add(&comm->queued, 1);
+  pthread_cond_broadcast(&comm->changed);
+  pthread_mutex_unlock(&comm->lock);
+}
+
+/* begins: whether a communicator that a job makes, or makes something of, is there when the job begins: another thread
+ * may have ended it. An abort waits for the job from here on. */
+static bool begins(ncclComm_t comm, enum nc_state wanted) {
+  if (comm == NULL)
+    return true;
+  pthread_mutex_lock(&comm->lock);
+  atomic_fetch_sub(&comm->queued, 1);
+  bool there = atomic_load(&comm->state) == wanted;
+  pthread_mutex_unlock(&comm->lock);
+  return there;
+}
+
+static ncclResult_t begin_jobs(struct nc_job *jobs) {
+  ncclComm_t gone = NULL;
+  for (struct nc_job *job = jobs; job != NULL; job = job->next) {
+    if (!begins(job->comm, NC_PENDING))
+      gone = job->comm;
+    if (!begins(job->parent, NC_READY))
+      gone = job->parent;
+  }
+  return gone == NULL ? ncclSuccess : nc_reject(gone, "ncclGroupEnd");
+}
+
 ncclResult_t nc_submit(struct nc_job *job) {
   if (mine.depth > 0) {
+    keep_group();
+    count_queued(job->comm);
+    count_queued(job->parent);
     if (mine.jobs == NULL)
       mine.last = &mine.jobs;
     *mine.last = job;
@@ -303,6 +349,8 @@ static ncclResult_t close_group(bool run) {
   ncclResult_t failed = mine.failed, result = failed;
   mine.jobs = NULL;
   mine.failed = ncclSuccess;
+  ncclResult_t begun = begin_jobs(jobs);
+  result = result == ncclSuccess ? begun : result;
   if (!run || result != ncclSuccess) {
     drop_jobs(jobs, result == ncclSuccess ? ncclInvalidUsage : result);
   } else {

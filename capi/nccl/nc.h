@@ -39,6 +39,7 @@ struct ncclComm {
   _Atomic(enum nc_state) state;
   _Atomic int jobs;     /* splits, shrinks and registrations of it that have not ended: it cannot be used */
   _Atomic int children; /* splits and shrinks of it whose end its children do not say yet; never fewer than in jobs */
+  _Atomic int queued;   /* of all these, and of what makes it, what waits for the end of a thread's open group */
   _Atomic(shunt_comm) shunt; /* NULL: the real NCCL serves it */
   ncclComm_t real;           /* NULL: Shunt serves it; beside shunt it serves what SHUNT_NCCL_FORWARD gives it */
   int rank, world, device;
@@ -118,7 +119,8 @@ ncclComm_t nc_allocate(void);
 void nc_release(ncclComm_t comm);
 /* nc_drop releases what could not be made, unless another thread is ending it. */
 void nc_drop(ncclComm_t comm);
-/* nc_settle waits until a communicator is no longer being made, and others no longer of it. */
+/* nc_settle waits until a communicator is no longer being made, and others no longer of it. What has not begun, in an
+ * open group, is not waited for: it may never come. */
 void nc_settle(ncclComm_t comm);
 
 /* nc_reject says why a communicator cannot be used. */

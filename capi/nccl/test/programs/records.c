@@ -16,7 +16,7 @@ static void *broadcast(void *comm) {
 }
 
 /* What is wrong with a call's arguments is the caller's mistake: it is no call, and no failure of the communicator. */
-static void abort_inside(ncclComm_t comm, ncclResult_t *result, atomic_int *hold) {
+static void abort_inside(ncclComm_t comm, ncclResult_t then, ncclResult_t *result, atomic_int *hold) {
   pthread_t thread;
   *result = ncclInvalidArgument;
   WANT(ncclReduce(NULL, NULL, 8, 7, 2, 9, comm, NULL) == ncclInvalidArgument);
@@ -26,7 +26,7 @@ static void abort_inside(ncclComm_t comm, ncclResult_t *result, atomic_int *hold
   while (*hold != 2)
     sched_yield();
   CHECK(ncclCommAbort(comm));
-  *result = ncclRemoteError;
+  *result = then;
   *hold = 0;
   pthread_join(thread, NULL);
 }
@@ -46,7 +46,8 @@ int main(int argc, char **argv) {
   void *fake = dlopen(getenv("SHUNT_NCCL_LIBRARY"), RTLD_NOW | RTLD_NOLOAD);
   ncclResult_t *result = dlsym(fake, "fake_result");
   if (strcmp(argv[1], "inside") == 0) {
-    abort_inside(comms[1], result, dlsym(fake, "fake_hold"));
+    abort_inside(comms[1], ncclSuccess, result, dlsym(fake, "fake_hold"));
+    abort_inside(comms[0], ncclRemoteError, result, dlsym(fake, "fake_hold"));
     return 0;
   }
   bool goes_on = strcmp(argv[1], "goes_on") == 0;

@@ -2,8 +2,10 @@
  * waits.c: what makes a communicator waits for ranks that do not come, and the program ends it. The ranks are
  * communicators of one thread, which are made in the background.
  *
- *   PROGRAM init | split | shrink | "shrink aborts" | parent | group | destroy
+ *   PROGRAM init | split | shrink | "shrink aborts" | parent | group | destroy | "open group"
  */
+#include <pthread.h>
+#include <semaphore.h>
 #include <stdbool.h>
 
 #include "ranks.h"
@@ -155,6 +157,53 @@ static void destroys(ncclComm_t *comms) {
   abort_soon(child);
 }
 
+struct left { /* a thread's group: a split and a window of comm, and a new communicator */
+  ncclComm_t comm, child, made;
+  ncclWindow_t window;
+  bool ends; /* the group, when the others have been aborted; else the thread ends in it */
+  sem_t open, aborted;
+};
+
+static void *leave_open(void *argument) {
+  struct left *l = argument;
+  ncclUniqueId id;
+  CHECK(ncclGetUniqueId(&id));
+  CHECK(ncclGroupStart());
+  CHECK(ncclCommSplit(l->comm, 0, 0, &l->child, &config));
+  CHECK(ncclCommWindowRegister(l->comm, l, sizeof *l, &l->window, 0));
+  CHECK(ncclCommInitRank(&l->made, 1, id, 0));
+  sem_post(&l->open);
+  if (!l->ends)
+    return NULL;
+  sem_wait(&l->aborted);
+  WANT(ncclGroupEnd() == ncclInvalidArgument && strstr(ncclGetLastError(NULL), "destroyed") != NULL);
+  WANT(l->child == NULL && l->made == NULL && l->window == NULL);
+  return NULL;
+}
+
+/* An abort does not wait for what has not begun, in another thread's open group, which may never end. */
+static void open_group(ncclComm_t comm, bool ends) {
+  struct left l = {.comm = comm, .ends = ends};
+  pthread_t thread;
+  sem_init(&l.open, 0, 0);
+  sem_init(&l.aborted, 0, 0);
+  WANT(pthread_create(&thread, NULL, leave_open, &l) == 0);
+  sem_wait(&l.open);
+  if (ends) {
+    WANT(ncclCommDestroy(comm) == ncclInvalidArgument); /* only an abort ends it */
+    abort_soon(l.made);
+    abort_soon(comm);
+    abort_soon(l.child);
+    sem_post(&l.aborted);
+    pthread_join(thread, NULL);
+    return;
+  }
+  pthread_join(thread, NULL);
+  WANT(ncclCommAbort(l.made) == ncclInvalidArgument && ncclCommAbort(l.child) == ncclInvalidArgument);
+  CHECK(settled(comm)); /* it is as good as ever */
+  CHECK(ncclAllReduce(&l, &l, 0, 7, 0, comm, NULL));
+}
+
 int main(int argc, char **argv) {
   const char *how = argc > 1 ? argv[1] : "";
   ncclComm_t comms[3];
@@ -162,6 +211,12 @@ int main(int argc, char **argv) {
   device_open(1);
   if (strcmp(how, "init") == 0) {
     init_alone();
+    return 0;
+  }
+  if (strcmp(how, "open group") == 0) {
+    make(comms, 1);
+    open_group(comms[0], false);
+    open_group(comms[0], true);
     return 0;
   }
   int count = strncmp(how, "shrink", 6) == 0 || strcmp(how, "parent") == 0 ? 3 : 2;
