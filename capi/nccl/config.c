@@ -46,7 +46,18 @@ ncclResult_t nc_read_config(const ncclConfig_t *given, ncclConfig_t *config, con
   if (given->size < offsetof(ncclConfig_t, cgaClusterSize) || given->size > 4096)
     return nc_fail(NULL, ncclInvalidArgument, "%s: config.size is %zu; start from NCCL_CONFIG_INITIALIZER", function,
                    given->size);
+  const ncclConfig_t defaults = *config;
   memcpy(config, given, given->size < sizeof *config ? given->size : sizeof *config);
+  /* As NCCL: what is younger than the program's version is not its own, but may be padding within the size. */
+  if (given->version < 21400)
+    config->blocking = defaults.blocking;
+  if (given->version < 21700) {
+    config->cgaClusterSize = defaults.cgaClusterSize;
+    config->minCTAs = defaults.minCTAs;
+    config->maxCTAs = defaults.maxCTAs;
+  }
+  if (given->version < 21800)
+    config->splitShare = defaults.splitShare;
   if (config->blocking != NC_UNDEF_INT && config->blocking != 0 && config->blocking != 1)
     return nc_fail(NULL, ncclInvalidArgument, "%s: config.blocking is %d; want 0 or 1", function, config->blocking);
   const struct {
@@ -76,7 +87,7 @@ ncclResult_t nc_with_config(ncclComm_t comm, const ncclCollConfig_t *config, enu
 
 ncclResult_t nc_GetVersion(int *version) {
   if (version == NULL)
-    return nc_fail(NULL, ncclInvalidArgument, "ncclGetVersion: version is NULL");
+    return nc_fail_alone(NULL, ncclInvalidArgument, "ncclGetVersion: version is NULL");
   if (nc_settings()->forward) {
     if (nc_real(NC_ncclGetVersion) == NULL)
       return nc_lacks(NULL, NC_ncclGetVersion);

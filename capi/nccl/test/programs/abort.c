@@ -59,8 +59,9 @@ int main(int argc, char **argv) {
   bool split = argc > 1 && strcmp(argv[1], "split") == 0;
   ncclComm_t comms[2], children[2];
   ncclUniqueId id;
-  ncclConfig_t config = {.size = offsetof(ncclConfig_t, netName), .magic = NC_MAGIC, .blocking = 0,
-                         .cgaClusterSize = NC_UNDEF_INT, .minCTAs = NC_UNDEF_INT, .maxCTAs = NC_UNDEF_INT};
+  ncclConfig_t config = {.size = offsetof(ncclConfig_t, netName), .magic = NC_MAGIC, .version = 22809,
+                         .blocking = 0, .cgaClusterSize = NC_UNDEF_INT, .minCTAs = NC_UNDEF_INT,
+                         .maxCTAs = NC_UNDEF_INT};
   alarm(30); /* an abort that was missed waits for the library's timeout */
   sem_init(&ready, 0, 0);
   sem_init(&looked, 0, 0);

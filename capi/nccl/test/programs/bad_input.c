@@ -21,7 +21,7 @@ static ncclComm_t comm;
 static void communicators(ncclUniqueId id) {
   ncclComm_t other;
   char stranger[512] = {0};
-  ncclConfig_t config = {.size = sizeof config, .magic = 7};
+  ncclConfig_t config = {.size = sizeof config, .magic = 7, .version = 22809};
   ncclUniqueId foreign = {"not Shunt's"};
   REJECTED(ncclGetUniqueId(NULL), ncclInvalidArgument, "uniqueId is NULL");
   REJECTED(ncclGetVersion(NULL), ncclInvalidArgument, "version is NULL");
@@ -77,10 +77,11 @@ static void communicators(ncclUniqueId id) {
 
 /* What is behind the size that a program names is not the config's, and may not be there. */
 static void sizes(void) {
-  size_t page = (size_t)sysconf(_SC_PAGESIZE), known = offsetof(ncclConfig_t, cgaClusterSize);
+  size_t page = (size_t)sysconf(_SC_PAGESIZE), known = 24; /* of 2.14 to 2.16: blocking, and 4 bytes of padding */
   char *pages = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ncclComm_t other;
-  ncclConfig_t *longer = (void *)pages, config = {.size = known, .magic = NC_MAGIC, .blocking = 1};
+  ncclConfig_t *longer = (void *)pages, config = {.size = known, .magic = NC_MAGIC, .version = 21602};
+  config.blocking = 1;
   config.cgaClusterSize = config.minCTAs = config.maxCTAs = config.splitShare = -7;
   CHECK(ncclCommSplit(comm, 0, 0, &other, &config));
   CHECK(ncclCommDestroy(other));
@@ -89,8 +90,14 @@ static void sizes(void) {
   memcpy(end, &config, known);
   CHECK(ncclCommSplit(comm, 0, 0, &other, (ncclConfig_t *)(void *)end));
   CHECK(ncclCommDestroy(other));
-  *longer = (ncclConfig_t){.size = 4096, .magic = NC_MAGIC, .blocking = 1, .cgaClusterSize = NC_UNDEF_INT,
-                           .minCTAs = NC_UNDEF_INT, .maxCTAs = NC_UNDEF_INT, .splitShare = NC_UNDEF_INT};
+  config.version = 21300; /* what is younger than a program's version is not read */
+  config.size = sizeof config;
+  config.blocking = -7;
+  CHECK(ncclCommSplit(comm, 0, 0, &other, &config));
+  CHECK(ncclCommDestroy(other));
+  *longer = (ncclConfig_t){.size = 4096, .magic = NC_MAGIC, .version = 23203, .blocking = 1,
+                           .cgaClusterSize = NC_UNDEF_INT, .minCTAs = NC_UNDEF_INT,
+                           .maxCTAs = NC_UNDEF_INT, .splitShare = NC_UNDEF_INT};
   CHECK(ncclCommSplit(comm, 0, 0, &other, longer)); /* of a later version */
   CHECK(ncclCommDestroy(other));
   longer->size = SIZE_MAX;

@@ -139,8 +139,9 @@ static void registrations(ncclComm_t *comms, float whole) {
 
 int main(int argc, char **argv) {
   ncclComm_t comms[MOST], other[MOST];
-  ncclConfig_t config = {.size = offsetof(ncclConfig_t, netName), .magic = NC_MAGIC, .blocking = 0,
-                         .cgaClusterSize = NC_UNDEF_INT, .minCTAs = NC_UNDEF_INT, .maxCTAs = NC_UNDEF_INT};
+  ncclConfig_t config = {.size = offsetof(ncclConfig_t, netName), .magic = NC_MAGIC, .version = 22809,
+                         .blocking = 0, .cgaClusterSize = NC_UNDEF_INT, .minCTAs = NC_UNDEF_INT,
+                         .maxCTAs = NC_UNDEF_INT};
   start(argc, argv);
   float whole = (float)(world * (world + 1)) / 2;
   for (int l = 0; l < here; l++) {

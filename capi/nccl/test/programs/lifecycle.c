@@ -154,8 +154,9 @@ static void splits(void) {
 /* A communicator that is made in the background, with the config of an older version of NCCL. */
 static void non_blocking(ncclUniqueId id) {
   ncclComm_t comms[MOST];
-  ncclConfig_t config = {.size = offsetof(ncclConfig_t, netName), .magic = NC_MAGIC, .blocking = 0,
-                         .cgaClusterSize = NC_UNDEF_INT, .minCTAs = NC_UNDEF_INT, .maxCTAs = NC_UNDEF_INT};
+  ncclConfig_t config = {.size = offsetof(ncclConfig_t, netName), .magic = NC_MAGIC, .version = 22809,
+                         .blocking = 0, .cgaClusterSize = NC_UNDEF_INT, .minCTAs = NC_UNDEF_INT,
+                         .maxCTAs = NC_UNDEF_INT};
   CHECK(ncclGroupStart());
   for (int l = 0; l < here; l++) {
     device_use(device_of(&ranks[l]));
@@ -264,8 +265,9 @@ static void revokes(ncclUniqueId id) {
 static void shrinks_failed(ncclUniqueId id) {
   ncclComm_t comm, comms[MOST];
   ncclResult_t result = ncclSuccess;
-  ncclConfig_t config = {.size = offsetof(ncclConfig_t, netName), .magic = NC_MAGIC, .blocking = 0,
-                         .cgaClusterSize = NC_UNDEF_INT, .minCTAs = NC_UNDEF_INT, .maxCTAs = NC_UNDEF_INT};
+  ncclConfig_t config = {.size = offsetof(ncclConfig_t, netName), .magic = NC_MAGIC, .version = 22809,
+                         .blocking = 0, .cgaClusterSize = NC_UNDEF_INT, .minCTAs = NC_UNDEF_INT,
+                         .maxCTAs = NC_UNDEF_INT};
   CHECK(ncclCommInitRank(&comm, world, id, ranks[0].rank));
   if (ranks[0].rank == world - 1) {
     CHECK(ncclCommAbort(comm));

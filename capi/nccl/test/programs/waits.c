@@ -10,8 +10,9 @@
 
 #include "ranks.h"
 
-static ncclConfig_t config = {.size = offsetof(ncclConfig_t, netName), .magic = NC_MAGIC, .blocking = 0,
-                              .cgaClusterSize = NC_UNDEF_INT, .minCTAs = NC_UNDEF_INT, .maxCTAs = NC_UNDEF_INT};
+static ncclConfig_t config = {.size = offsetof(ncclConfig_t, netName), .magic = NC_MAGIC, .version = 22809,
+                              .blocking = 0, .cgaClusterSize = NC_UNDEF_INT, .minCTAs = NC_UNDEF_INT,
+                              .maxCTAs = NC_UNDEF_INT};
 
 static ncclResult_t settled(ncclComm_t comm) {
   ncclResult_t result;
