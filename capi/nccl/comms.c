@@ -74,29 +74,29 @@ void nc_settle(ncclComm_t comm) {
   pthread_mutex_unlock(&comm->lock);
 }
 
-ncclResult_t nc_reject(ncclComm_t comm, const char *function) {
+ncclResult_t nc_reject_alone(ncclComm_t comm, const char *function) {
   if (comm == NULL)
-    return nc_fail(NULL, ncclInvalidArgument, "%s: the communicator is NULL", function);
+    return nc_fail_alone(NULL, ncclInvalidArgument, "%s: the communicator is NULL", function);
   if (!nc_is_ours(comm))
-    return nc_fail(NULL, ncclInvalidArgument, "%s: %p is not a communicator of this library", function, (void *)comm);
+    return nc_fail_alone(NULL, ncclInvalidArgument, "%s: %p is not a communicator of this library", function,
+                         (void *)comm);
   switch (atomic_load(&comm->state)) {
   case NC_FREE:
   case NC_CLOSING:
-    return nc_fail(NULL, ncclInvalidArgument, "%s: the communicator was destroyed", function);
+    return nc_fail_alone(NULL, ncclInvalidArgument, "%s: the communicator was destroyed", function);
   case NC_PENDING:
-    return nc_fail(comm, ncclInvalidArgument,
-                   "%s: the communicator is being made; poll ncclCommGetAsyncError until it is not ncclInProgress",
-                   function);
+    return nc_fail_alone(comm, ncclInvalidArgument,
+                         "%s: the communicator is being made; poll ncclCommGetAsyncError until it is not "
+                         "ncclInProgress", function);
   case NC_FINALIZED:
-    return nc_fail(comm, ncclInvalidUsage, "%s: the communicator was finalized", function);
+    return nc_fail_alone(comm, ncclInvalidUsage, "%s: the communicator was finalized", function);
   case NC_FAILED:
-    nc_group_failed(comm->result, comm->text);
-    return comm->result; /* its text says why */
+    return nc_recall(comm);
   case NC_READY:
     break;
   }
-  return nc_fail(comm, ncclInvalidArgument, "%s: a split, shrink or registration of the communicator has not ended",
-                 function);
+  return nc_fail_alone(comm, ncclInvalidArgument,
+                       "%s: a split, shrink or registration of the communicator has not ended", function);
 }
 
 /* is_known: whether the program may ask about it. */
@@ -108,9 +108,9 @@ static bool is_known(ncclComm_t comm) {
 /* ask writes the int at an offset of the communicator. */
 static ncclResult_t ask(ncclComm_t comm, int *into, size_t offset, const char *function, const char *what) {
   if (!is_known(comm))
-    return nc_reject(comm, function);
+    return nc_reject_alone(comm, function);
   if (into == NULL)
-    return nc_fail(comm, ncclInvalidArgument, "%s: %s is NULL", function, what);
+    return nc_fail_alone(comm, ncclInvalidArgument, "%s: %s is NULL", function, what);
   memcpy(into, (const char *)comm + offset, sizeof *into);
   return ncclSuccess;
 }
@@ -142,9 +142,9 @@ static ncclResult_t ask_real(ncclComm_t comm, ncclResult_t *async_error) {
 
 ncclResult_t nc_CommGetAsyncError(ncclComm_t comm, ncclResult_t *async_error) {
   if (!nc_is_ours(comm) || atomic_load(&comm->state) == NC_FREE || atomic_load(&comm->state) == NC_CLOSING)
-    return nc_reject(comm, "ncclCommGetAsyncError");
+    return nc_reject_alone(comm, "ncclCommGetAsyncError");
   if (async_error == NULL)
-    return nc_fail(comm, ncclInvalidArgument, "ncclCommGetAsyncError: asyncError is NULL");
+    return nc_fail_alone(comm, ncclInvalidArgument, "ncclCommGetAsyncError: asyncError is NULL");
   *async_error = ncclSuccess;
   if (nc_only_real(comm) != NULL)
     return ask_real(comm, async_error);
@@ -153,7 +153,7 @@ ncclResult_t nc_CommGetAsyncError(ncclComm_t comm, ncclResult_t *async_error) {
     *async_error = ncclInProgress;
     return ncclSuccess;
   case NC_FAILED:
-    *async_error = comm->result;
+    *async_error = nc_recall(comm);
     return ncclSuccess;
   default:
     break;
@@ -199,20 +199,20 @@ static const char in_group[] = "%s: a call of this thread's open group makes the
 static ncclResult_t leave(ncclComm_t comm, const char *function, enum nc_symbol symbol, bool abort) {
   bool pending = nc_is_ours(comm) && atomic_load(&comm->state) == NC_PENDING;
   if (!nc_is_ours(comm) || atomic_load(&comm->state) == NC_FREE)
-    return nc_reject(comm, function);
+    return nc_reject_alone(comm, function);
   if (nc_group_makes(comm))
     return nc_fail(comm, ncclInvalidUsage, in_group, function);
   if (abort)
     give_up(comm, function);
   else if (atomic_load(&comm->state) == NC_PENDING || atomic_load(&comm->jobs) > 0)
-    return nc_reject(comm, function);
+    return nc_reject_alone(comm, function);
   lock_settled(comm);
   enum nc_state state = atomic_load(&comm->state);
   while (state != NC_FREE && state != NC_CLOSING && !atomic_compare_exchange_weak(&comm->state, &state, NC_CLOSING)) {
   }
   pthread_mutex_unlock(&comm->lock);
   if (state == NC_FREE || state == NC_CLOSING)
-    return abort && pending ? ncclSuccess : nc_reject(comm, function); /* the thread that made it has released it */
+    return abort && pending ? ncclSuccess : nc_reject_alone(comm, function); /* who made it has released it */
   ncclResult_t result = ncclSuccess;
   if (comm->real != NULL) {
     nc_watch_end(comm, abort);

@@ -36,8 +36,7 @@ ncclResult_t nc_fail(ncclComm_t comm, ncclResult_t result, const char *format, .
   va_start(arguments, format);
   keep(comm, format, arguments);
   va_end(arguments);
-  nc_group_failed(result, mine);
-  return result;
+  return nc_group_failed(result, mine);
 }
 
 ncclResult_t nc_fail_alone(ncclComm_t comm, ncclResult_t result, const char *format, ...) {
@@ -45,6 +44,19 @@ ncclResult_t nc_fail_alone(ncclComm_t comm, ncclResult_t result, const char *for
   va_start(arguments, format);
   keep(comm, format, arguments);
   va_end(arguments);
+  return result;
+}
+
+ncclResult_t nc_reject(ncclComm_t comm, const char *function) {
+  ncclResult_t result = nc_reject_alone(comm, function);
+  return nc_group_failed(result, mine);
+}
+
+ncclResult_t nc_recall(ncclComm_t comm) {
+  pthread_mutex_lock(&comm->lock);
+  memcpy(mine, comm->text, sizeof mine);
+  ncclResult_t result = comm->result;
+  pthread_mutex_unlock(&comm->lock);
   return result;
 }
 

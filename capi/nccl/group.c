@@ -17,6 +17,7 @@ struct group {
   struct nc_job *jobs, **last;
   int64_t count, capacity;
   ncclComm_t *comms; /* of each operation */
+  shunt_comm *theirs; /* the same, at the end */
   shunt_operation *operations;
   bool real; /* the real NCCL has a group of this thread too */
   bool kept; /* the key's destructor ends it with the thread */
@@ -39,6 +40,7 @@ static void forget_group(void *group) {
   (void)begin_jobs(g->jobs);
   drop_jobs(g->jobs, ncclInvalidUsage);
   free(g->comms);
+  free(g->theirs);
   free(g->operations);
   *g = (struct group){0};
 }
@@ -51,11 +53,12 @@ static void keep_group(void) {
   mine.kept = mine.kept || pthread_setspecific(key, &mine) == 0;
 }
 
-void nc_group_failed(ncclResult_t result, const char *text) {
-  if (mine.depth == 0 || mine.failed != ncclSuccess || result == ncclInProgress)
-    return;
-  mine.failed = result;
-  snprintf(mine.why, sizeof mine.why, "%s", text);
+ncclResult_t nc_group_failed(ncclResult_t result, const char *text) {
+  if (mine.depth > 0 && mine.failed == ncclSuccess && result != ncclInProgress) {
+    mine.failed = result;
+    snprintf(mine.why, sizeof mine.why, "%s", text);
+  }
+  return result;
 }
 
 bool nc_group_makes(ncclComm_t comm) {
@@ -80,7 +83,10 @@ static bool grow(void) {
   shunt_operation *operations = realloc(mine.operations, (size_t)capacity * sizeof *operations);
   if (operations != NULL)
     mine.operations = operations;
-  if (comms == NULL || operations == NULL)
+  shunt_comm *theirs = realloc(mine.theirs, (size_t)capacity * sizeof *theirs);
+  if (theirs != NULL)
+    mine.theirs = theirs;
+  if (comms == NULL || operations == NULL || theirs == NULL)
     return false;
   mine.capacity = capacity;
   keep_group();
@@ -299,25 +305,17 @@ static ncclResult_t run_operations(void) {
     if (!nc_is_ready(mine.comms[i]))
       result = nc_reject(mine.comms[i], "ncclGroupEnd");
   if (mine.count > 0 && result == ncclSuccess) {
-    ncclComm_t first = mine.comms[0];
     shunt_status status;
     if (mine.count == 1) {
-      status = nc_shunt.run_(first->shunt, mine.operations);
+      status = nc_shunt.run_(mine.comms[0]->shunt, mine.operations);
     } else {
-      shunt_comm *comms = (shunt_comm *)mine.comms; /* in place: as large, and not needed any more */
-      _Static_assert(sizeof(shunt_comm) == sizeof(ncclComm_t), "handles are pointers");
-      bool one = true;
-      for (int64_t i = 0; i < mine.count; i++) {
-        shunt_comm theirs = mine.comms[i]->shunt;
-        one = one && mine.comms[i] == first;
-        memcpy(&comms[i], &theirs, sizeof theirs);
-      }
-      status = nc_shunt.run_together_(comms, mine.operations, mine.count);
-      if (!one)
-        first = NULL;
+      for (int64_t i = 0; i < mine.count; i++)
+        mine.theirs[i] = mine.comms[i]->shunt;
+      status = nc_shunt.run_together_(mine.theirs, mine.operations, mine.count);
     }
-    if (status != SHUNT_OK)
-      result = nc_shunt_failed(first, status);
+    for (int64_t i = mine.count; status != SHUNT_OK && i-- > 0;)
+      if (i == 0 || mine.comms[i] != mine.comms[i - 1])
+        result = nc_shunt_failed(mine.comms[i], status);
   }
   mine.count = 0;
   return result;

@@ -56,7 +56,7 @@ static ncclResult_t join(struct nc_job *job) {
   char id[SHUNT_UNIQUE_ID_BYTES];
   ncclResult_t result = nc_open_shunt(comm);
   if (result == ncclSuccess)
-    result = nc_id_text(&job->id, id, sizeof id);
+    result = nc_id_text(comm, &job->id, id, sizeof id);
   if (result != ncclSuccess)
     return nc_made(comm, result);
   shunt_options options = SHUNT_OPTIONS_INIT;

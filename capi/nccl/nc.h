@@ -123,8 +123,9 @@ void nc_drop(ncclComm_t comm);
  * open group, is not waited for: it may never come. */
 void nc_settle(ncclComm_t comm);
 
-/* nc_reject says why a communicator cannot be used. */
+/* nc_reject says why a communicator cannot be used; nc_reject_alone for a call that belongs to no group. */
 ncclResult_t nc_reject(ncclComm_t comm, const char *function);
+ncclResult_t nc_reject_alone(ncclComm_t comm, const char *function);
 
 /* ---- errors.c -------------------------------------------------------------- */
 
@@ -135,6 +136,8 @@ ncclResult_t nc_fail(ncclComm_t comm, ncclResult_t result, const char *format, .
 /* nc_fail_alone is nc_fail for what belongs to no group. */
 ncclResult_t nc_fail_alone(ncclComm_t comm, ncclResult_t result, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* nc_recall makes the communicator's last failure this thread's, and returns its result. */
+ncclResult_t nc_recall(ncclComm_t comm);
 /* nc_shunt_failed is nc_fail with the text that Shunt has left in this thread. */
 ncclResult_t nc_shunt_failed(ncclComm_t comm, shunt_status status);
 /* nc_came is behind each call of the real library: what it returned. */
@@ -224,8 +227,8 @@ static inline bool nc_can_queue(ncclComm_t comm) {
 /* nc_group_makes: whether a job of this thread's group makes the communicator, or runs on it. */
 bool nc_group_makes(ncclComm_t comm);
 
-/* nc_group_failed tells this thread's group, if there is one, of a call's failure and why. */
-void nc_group_failed(ncclResult_t result, const char *text);
+/* nc_group_failed tells this thread's group, if there is one, of a call's failure and why; it returns the failure. */
+ncclResult_t nc_group_failed(ncclResult_t result, const char *text);
 /* nc_queue puts an operation into this thread's group. */
 ncclResult_t nc_queue(ncclComm_t comm, const shunt_operation *operation);
 

@@ -49,12 +49,12 @@ static void encode(const unsigned char *bytes, int count, char *text) {
 
 bool nc_id_is_ours(const ncclUniqueId *id) { return id != NULL && memcmp(id->internal, magic, sizeof magic) == 0; }
 
-ncclResult_t nc_id_text(const ncclUniqueId *id, char *text, size_t capacity) {
+ncclResult_t nc_id_text(ncclComm_t comm, const ncclUniqueId *id, char *text, size_t capacity) {
   unsigned char bytes[NC_UNIQUE_ID_BYTES];
   memcpy(bytes, id->internal, sizeof bytes);
   if (memcmp(bytes, magic, sizeof magic) != 0 || bytes[LENGTH_AT] > LONGEST ||
       sizeof prefix + (size_t)bytes[LENGTH_AT] * 8 / 5 + 1 > capacity)
-    return nc_fail(NULL, ncclInvalidArgument,
+    return nc_fail(comm, ncclInvalidArgument,
                    "the unique id is not one of Shunt's: rank 0 has to use this library too, "
                    "and SHUNT_NCCL_FORWARD has to be equal on all ranks");
   memcpy(text, prefix, sizeof prefix - 1);
@@ -65,7 +65,7 @@ ncclResult_t nc_id_text(const ncclUniqueId *id, char *text, size_t capacity) {
 ncclResult_t nc_GetUniqueId(ncclUniqueId *id) {
   char text[SHUNT_UNIQUE_ID_BYTES];
   if (id == NULL)
-    return nc_fail(NULL, ncclInvalidArgument, "ncclGetUniqueId: uniqueId is NULL");
+    return nc_fail_alone(NULL, ncclInvalidArgument, "ncclGetUniqueId: uniqueId is NULL");
   ncclResult_t result = nc_check_settings();
   if (result != ncclSuccess)
     return result;

@@ -7,8 +7,8 @@
 
 #include "nc.h"
 
-/* nc_id_text is Shunt's text of an id. */
-ncclResult_t nc_id_text(const ncclUniqueId *id, char *text, size_t capacity);
+/* nc_id_text is Shunt's text of an id, for a communicator that is made of it. */
+ncclResult_t nc_id_text(ncclComm_t comm, const ncclUniqueId *id, char *text, size_t capacity);
 
 /* nc_id_is_ours: whether an id, or NULL, is one of Shunt's. */
 bool nc_id_is_ours(const ncclUniqueId *id);

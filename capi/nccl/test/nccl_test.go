@@ -231,7 +231,7 @@ func TestRecordsOfTheRealLibrary(t *testing.T) {
 	require.Len(t, failed, 1)
 	require.Equal(t, &report.Call{Number: 2, Collective: "reduce", State: report.Called}, failed["1"].Last)
 	require.Equal(t, "peer_died: fake", failed["1"].Code+": "+failed["1"].Failure)
-	for rank, head := range heads("inside") {
+	for rank, head := range heads("inside") { // of ranks that abort
 		require.Equal(t, "broadcast called", head.Last.Collective+" "+head.Last.State)
 		require.Equal(t, "aborted: rank "+rank+" called ncclCommAbort", head.Code+": "+head.Failure)
 	}

@@ -189,12 +189,22 @@ static void calls(void) {
   device_wait(NULL);
   device_read(&got, memory + 8, sizeof got);
   WANT(got == 1);
-  /* What is no call of a communicator's leaves its group as it is. */
+  /* What is no operation of a communicator's, such as a question, leaves its group as it is. */
+  int answer;
+  ncclUniqueId foreign = {"not Shunt's"};
   value = 2;
   device_write(memory, &value, sizeof value);
   CHECK(ncclGroupStart());
   CHECK(ncclAllReduce(memory, memory + 8, 1, 7, 0, comm, NULL));
   WANT(ncclMemAlloc(&handle, (size_t)1 << 60) != ncclSuccess && handle == NULL);
+  REJECTED(ncclCommCount(NULL, &answer), ncclInvalidArgument, "NULL");
+  REJECTED(ncclCommCuDevice(comm, NULL), ncclInvalidArgument, "device is NULL");
+  REJECTED(ncclCommUserRank((ncclComm_t)(void *)&foreign, &answer), ncclInvalidArgument, "not a communicator");
+  REJECTED(ncclCommGetAsyncError(NULL, &answer), ncclInvalidArgument, "NULL");
+  REJECTED(ncclCommGetAsyncError(comm, NULL), ncclInvalidArgument, "asyncError is NULL");
+  REJECTED(ncclGetVersion(NULL), ncclInvalidArgument, "version is NULL");
+  REJECTED(ncclGetUniqueId(NULL), ncclInvalidArgument, "uniqueId is NULL");
+  REJECTED(ncclCommDestroy((ncclComm_t)(void *)&foreign), ncclInvalidArgument, "not a communicator");
   CHECK(ncclGroupEnd());
   device_wait(NULL);
   device_read(&got, memory + 8, sizeof got);
@@ -225,6 +235,39 @@ static void odd_factors(void) {
     WANT(got >= cases[i].least && got <= cases[i].most);
     CHECK(ncclRedOpDestroy(op, comm));
     device_free(memory);
+  }
+}
+
+/* The text of a failure in the background is there for who learns of it, in place of an older one. */
+static void failed_in_background(void) {
+  ncclComm_t other;
+  ncclResult_t result;
+  ncclUniqueId foreign = {"not Shunt's"};
+  ncclConfig_t config = {.size = 24, .magic = NC_MAGIC, .version = 21602, .blocking = 0};
+  WANT(ncclCommInitRankConfig(&other, 2, foreign, 1, &config) == ncclInProgress);
+  do {
+    REJECTED(ncclCommCount(comm, NULL), ncclInvalidArgument, "count is NULL");
+    CHECK(ncclCommGetAsyncError(other, &result));
+  } while (result == ncclInProgress);
+  WANT(result == ncclInvalidArgument && strstr(ncclGetLastError(NULL), "not one of Shunt's") != NULL);
+  WANT(strstr(ncclGetLastError(other), "not one of Shunt's") != NULL);
+  REJECTED(ncclCommCount(comm, NULL), ncclInvalidArgument, "count is NULL");
+  REJECTED(ncclAllReduce(NULL, NULL, 0, 7, 0, other, NULL), ncclInvalidArgument, "not one of Shunt's");
+  CHECK(ncclCommAbort(other));
+}
+
+/* The failure of a group is one of each communicator in it. */
+static void failed_together(void) {
+  ncclComm_t others[2];
+  for (int i = 0; i < 2; i++)
+    CHECK(ncclCommSplit(comm, 0, 0, &others[i], NULL));
+  CHECK(ncclGroupStart());
+  for (int i = 0; i < 2; i++)
+    CHECK(ncclBroadcast(NULL, NULL, 0, 7, 1, others[i], NULL));
+  REJECTED(ncclGroupEnd(), ncclInvalidArgument, "root 1");
+  for (int i = 0; i < 2; i++) {
+    WANT(strstr(ncclGetLastError(others[i]), "root 1") != NULL);
+    CHECK(ncclCommDestroy(others[i]));
   }
 }
 
@@ -264,6 +307,8 @@ int main(int argc, char **argv) {
   stale();
   calls();
   odd_factors();
+  failed_in_background();
+  failed_together();
   destroyed_in_group();
   CHECK(ncclCommFinalize(comm));
   REJECTED(ncclCommFinalize(comm), ncclInvalidArgument, "finalized");

@@ -1,7 +1,7 @@
 /*
  * records.c abort|fail|goes_on|inside|long: two ranks over the stand-in for NCCL. Rank 0 is one collective ahead; then
- * both abort, or rank 1's next call fails, and it aborts at once or goes on before, or it aborts while another thread is
- * inside a call, or after more calls than are kept.
+ * both abort, or rank 1's next call fails, and it aborts at once or goes on before, or both abort while another thread
+ * is inside a call, or rank 1 aborts after more calls than are kept.
  */
 #include <pthread.h>
 #include <sched.h>
