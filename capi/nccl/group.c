@@ -302,7 +302,7 @@ static void drop_jobs(struct nc_job *jobs, ncclResult_t result) {
 static ncclResult_t run_operations(void) {
   ncclResult_t result = ncclSuccess;
   for (int64_t i = 0; i < mine.count && result == ncclSuccess; i++)
-    if (!nc_is_ready(mine.comms[i]))
+    if (!nc_is_ready(mine.comms[i]) && !nc_is_finalized(mine.comms[i]))
       result = nc_reject(mine.comms[i], "ncclGroupEnd");
   if (mine.count > 0 && result == ncclSuccess) {
     shunt_status status;

@@ -254,6 +254,9 @@ ncclResult_t nc_CommInitAll(ncclComm_t *comms, int count, const int *devices) {
                    comms == NULL ? "NULL" : "given", count);
   if (nc_settings()->forward)
     return forward_all(comms, count, devices);
+  for (int i = 0; i < count && devices != NULL; i++)
+    if (devices[i] < 0)
+      return nc_fail(NULL, ncclInvalidArgument, "ncclCommInitAll: device %d of rank %d is negative", devices[i], i);
   ncclUniqueId id;
   ncclResult_t result = nc_GetUniqueId(&id); /* also checks the settings */
   if (result != ncclSuccess)

@@ -70,7 +70,7 @@ ncclResult_t nc_CommRegister(ncclComm_t comm, void *memory, size_t size, void **
 
 ncclResult_t nc_CommDeregister(ncclComm_t comm, void *handle) {
   (void)handle;
-  return nc_can_queue(comm) ? ncclSuccess : nc_reject(comm, "ncclCommDeregister");
+  return nc_can_queue(comm) || nc_is_finalized(comm) ? ncclSuccess : nc_reject(comm, "ncclCommDeregister");
 }
 
 static ncclResult_t register_window(struct nc_job *job) {
@@ -112,7 +112,7 @@ ncclResult_t nc_CommWindowRegister(ncclComm_t comm, void *memory, size_t size, n
 }
 
 ncclResult_t nc_CommWindowDeregister(ncclComm_t comm, ncclWindow_t handle) {
-  if (!nc_is_ready(comm))
+  if (!nc_is_ready(comm) && !nc_is_finalized(comm))
     return nc_reject(comm, "ncclCommWindowDeregister");
   if (handle == NULL) /* as ncclCommWindowRegister gives for memory that NCCL cannot register */
     return ncclSuccess;

@@ -81,6 +81,11 @@ static inline bool nc_is_ready(ncclComm_t comm) {
          comm->shunt != NULL && atomic_load_explicit(&comm->jobs, memory_order_relaxed) == 0;
 }
 
+/* nc_is_finalized: whether Shunt runs nothing new on it, but what was called before, and takes back what it gave. */
+static inline bool nc_is_finalized(ncclComm_t comm) {
+  return nc_is_ours(comm) && atomic_load(&comm->state) == NC_FINALIZED && comm->shunt != NULL;
+}
+
 /* nc_any_real is the real NCCL's communicator, if there is one. */
 static inline ncclComm_t nc_any_real(ncclComm_t comm) {
   return nc_is_ours(comm) && atomic_load_explicit(&comm->state, memory_order_acquire) != NC_FREE
@@ -234,7 +239,8 @@ ncclResult_t nc_queue(ncclComm_t comm, const shunt_operation *operation);
 
 /* ---- ops.c, memory.c ------------------------------------------------------- */
 
-ncclResult_t nc_find_op(ncclComm_t comm, ncclRedOp_t op, ncclDataType_t dtype, shunt_operation *operation);
+ncclResult_t nc_find_op(ncclComm_t comm, ncclRedOp_t op, ncclDataType_t dtype, shunt_operation *operation,
+                        const char *function);
 bool nc_is_window(ncclWindow_t window);
 void nc_drop_window(ncclWindow_t *window);
 void nc_forget_windows(ncclComm_t comm);

@@ -144,7 +144,7 @@ static struct nc_op *look(ncclComm_t comm, ncclRedOp_t op) {
 }
 
 ncclResult_t nc_RedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
-  if (!nc_can_queue(comm))
+  if (!nc_can_queue(comm) && !nc_is_finalized(comm))
     return nc_reject(comm, "ncclRedOpDestroy");
   pthread_mutex_lock(&comm->lock);
   struct nc_op *found = look(comm, op);
@@ -161,19 +161,23 @@ ncclResult_t nc_RedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
              : nc_fail(comm, ncclInvalidArgument, "ncclRedOpDestroy: the communicator has no operation %d", op);
 }
 
-ncclResult_t nc_find_op(ncclComm_t comm, ncclRedOp_t op, ncclDataType_t dtype, shunt_operation *operation) {
+ncclResult_t nc_find_op(ncclComm_t comm, ncclRedOp_t op, ncclDataType_t dtype, shunt_operation *operation,
+                        const char *function) {
   struct nc_op found = {0};
   pthread_mutex_lock(&comm->lock);
   struct nc_op *at = look(comm, op);
   if (at != NULL)
     found = *at;
   pthread_mutex_unlock(&comm->lock);
+  if (!found.used && !nc_can_queue(comm)) /* another thread has ended it */
+    return nc_reject(comm, function);
   if (!found.used)
-    return nc_fail(comm, ncclInvalidArgument, "on rank %d: reduction operation %d is unknown", comm->rank, op);
+    return nc_fail(comm, ncclInvalidArgument, "%s on rank %d: reduction operation %d is unknown", function, comm->rank,
+                   op);
   if (found.dtype != dtype)
     return nc_fail(comm, ncclInvalidArgument,
-                   "on rank %d: reduction operation %d is one of data type %d, the call's is %d", comm->rank, op,
-                   found.dtype, dtype);
+                   "%s on rank %d: reduction operation %d is one of data type %d, the call's is %d", function,
+                   comm->rank, op, found.dtype, dtype);
   operation->op = SHUNT_OP_PREMUL_SUM;
   operation->scalar = found.scalar;
   return ncclSuccess;

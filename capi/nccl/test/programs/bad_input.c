@@ -55,6 +55,7 @@ static void communicators(ncclUniqueId id) {
   REJECTED(ncclCommInitRankScalable(&other, 1, 0, 1, NULL, NULL), ncclInvalidArgument, "id is NULL");
   REJECTED(ncclCommInitAll(NULL, 1, NULL), ncclInvalidArgument, "ncclCommInitAll");
   REJECTED(ncclCommInitAll(&other, 0, NULL), ncclInvalidArgument, "ndev is 0");
+  REJECTED(ncclCommInitAll(&other, 1, (int[]){-1}), ncclInvalidArgument, "device -1 of rank 0");
   REJECTED(ncclCommSplit(NULL, 0, 0, &other, NULL), ncclInvalidArgument, "NULL");
   REJECTED(ncclCommSplit(comm, 0, 0, NULL, NULL), ncclInvalidArgument, "newcomm is NULL");
   REJECTED(ncclCommSplit(comm, -2, 0, &other, NULL), ncclInvalidArgument, "color -2");
@@ -131,7 +132,7 @@ static void calls(void) {
   REJECTED(ncclAllReduce(NULL, memory, 1, 7, 0, comm, NULL), ncclInvalidArgument, "send");
   REJECTED(ncclAllReduce(memory, memory, 1, 12, 0, comm, NULL), ncclInvalidArgument, "data type 12");
   REJECTED(ncclAllReduce(memory, memory, 1, -1, 0, comm, NULL), ncclInvalidArgument, "data type -1");
-  REJECTED(ncclAllReduce(memory, memory, 1, 7, 5, comm, NULL), ncclInvalidArgument, "operation 5");
+  REJECTED(ncclAllReduce(memory, memory, 1, 7, 5, comm, NULL), ncclInvalidArgument, "ncclAllReduce on rank 0: reduction operation 5");
   REJECTED(ncclAllReduce(memory, memory, 1, 7, -1, comm, NULL), ncclInvalidArgument, "operation -1");
   REJECTED(ncclAllReduce(memory, memory, SIZE_MAX, 7, 0, comm, NULL), ncclInvalidArgument, "overflow");
   REJECTED(ncclAllReduce(memory, memory, (size_t)INT64_MAX, 8, 0, comm, NULL), ncclInvalidArgument, "");
@@ -145,7 +146,8 @@ static void calls(void) {
   int64_t large = (INT64_C(1) << 53) + 1;
   REJECTED(ncclRedOpCreatePreMulSum(&op, &large, 4, 1, comm), ncclInvalidUsage, "2^53");
   CHECK(ncclRedOpCreatePreMulSum(&op, &scalar, 8, 1, comm));
-  REJECTED(ncclAllReduce(memory, memory, 1, 7, op, comm, NULL), ncclInvalidArgument, "data type 8");
+  REJECTED(ncclAllReduce(memory, memory, 1, 7, op, comm, NULL), ncclInvalidArgument,
+           "ncclAllReduce on rank 0: reduction operation 5 is one of data type 8");
   CHECK(ncclRedOpDestroy(op, comm));
   REJECTED(ncclRedOpDestroy(op, comm), ncclInvalidArgument, "no operation");
   REJECTED(ncclAllReduce(memory, memory, 1, 8, op, comm, NULL), ncclInvalidArgument, "unknown");
@@ -256,6 +258,36 @@ static void failed_in_background(void) {
   CHECK(ncclCommAbort(other));
 }
 
+/* A communicator that is finalized runs what its group had before, and takes back what it gave. */
+static void finalized(void) {
+  ncclComm_t other;
+  ncclWindow_t window;
+  ncclRedOp_t op;
+  void *memory, *handle;
+  float *value = device_alloc(64), got = 0, factor = 2;
+  CHECK(ncclCommSplit(comm, 0, 0, &other, NULL));
+  CHECK(ncclMemAlloc(&memory, 64));
+  CHECK(ncclCommWindowRegister(other, memory, 64, &window, 0));
+  CHECK(ncclCommRegister(other, memory, 64, &handle));
+  CHECK(ncclRedOpCreatePreMulSum(&op, &factor, 7, 1, other));
+  device_write(value, &factor, sizeof factor);
+  CHECK(ncclGroupStart());
+  CHECK(ncclAllReduce(value, value + 8, 1, 7, op, other, NULL));
+  CHECK(ncclCommFinalize(other));
+  CHECK(ncclGroupEnd());
+  device_wait(NULL);
+  device_read(&got, value + 8, sizeof got);
+  WANT(got == 4);
+  CHECK(ncclRedOpDestroy(op, other));
+  CHECK(ncclCommWindowDeregister(other, window));
+  CHECK(ncclCommDeregister(other, handle));
+  REJECTED(ncclAllReduce(value, value, 1, 7, 0, other, NULL), ncclInvalidUsage, "finalized");
+  REJECTED(ncclRedOpCreatePreMulSum(&op, &factor, 7, 1, other), ncclInvalidUsage, "finalized");
+  CHECK(ncclCommDestroy(other));
+  CHECK(ncclMemFree(memory));
+  device_free(value);
+}
+
 /* The failure of a group is one of each communicator in it. */
 static void failed_together(void) {
   ncclComm_t others[2];
@@ -309,6 +341,7 @@ int main(int argc, char **argv) {
   odd_factors();
   failed_in_background();
   failed_together();
+  finalized();
   destroyed_in_group();
   CHECK(ncclCommFinalize(comm));
   REJECTED(ncclCommFinalize(comm), ncclInvalidArgument, "finalized");
