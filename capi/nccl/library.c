@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct nc_shunt nc_shunt;
 
@@ -16,31 +17,52 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static bool opened;
 static char reason[512];
 
-static void *find(void) {
-  const char *named = getenv("SHUNT_LIBRARY");
-  if (named != NULL && named[0] != 0)
-    return dlopen(named, RTLD_NOW | RTLD_LOCAL);
+/* Where this library lies: the folder that it was loaded from and, behind a link, that of the file. Known at once, as
+ * the program may change its own folder. */
+static char folders[2][PATH_MAX];
+
+__attribute__((constructor)) static void know_folders(void) {
   Dl_info self;
+  char path[PATH_MAX], *name;
+  if (dladdr(&nc_shunt, &self) == 0 || self.dli_fname == NULL ||
+      snprintf(path, sizeof path, "%s", self.dli_fname) >= (int)sizeof path || (name = strrchr(path, '/')) == NULL)
+    return;
+  if (realpath(path, folders[1]) != NULL)
+    *strrchr(folders[1], '/') = 0;
+  *name = 0;
+  if (realpath(path[0] == 0 ? "/" : path, folders[0]) == NULL)
+    folders[0][0] = 0;
+}
+
+/* load opens a library. Of several that are there and cannot be opened the first has the reason. */
+static void *load(const char *path) {
+  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (library == NULL && reason[0] == 0 && access(path, F_OK) == 0)
+    snprintf(reason, sizeof reason, "%s cannot be loaded: %s", path, dlerror());
+  return library;
+}
+
+static void *find(void) {
+  /* Beside this library, or, where that has a folder of its own, above: bin/nccl, lib/shunt/nccl. */
+  static const char *const places[] = {"libshunt.so", "libshunt.so.1", "../libshunt.so", "../libshunt.so.1",
+                                       "../../libshunt.so", "../../libshunt.so.1"};
+  const char *named = getenv("SHUNT_LIBRARY");
   char path[PATH_MAX];
-  if (dladdr(&nc_shunt, &self) != 0 && self.dli_fname != NULL && strrchr(self.dli_fname, '/') != NULL) {
-    /* Beside this library, or, where that has a folder of its own, above: bin/nccl, lib/shunt/nccl. */
-    static const char *const places[] = {"libshunt.so", "libshunt.so.1", "../libshunt.so", "../libshunt.so.1",
-                                         "../../libshunt.so", "../../libshunt.so.1"};
-    int folder = (int)(strrchr(self.dli_fname, '/') - self.dli_fname);
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-      snprintf(path, sizeof path, "%.*s/%s", folder, self.dli_fname, places[i]);
-      void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-      if (library != NULL)
-        return library;
-    }
-  }
-  return dlopen("libshunt.so.1", RTLD_NOW | RTLD_LOCAL);
+  void *library = NULL;
+  if (named != NULL && named[0] != 0)
+    return load(named);
+  for (size_t f = 0; f < sizeof folders / sizeof *folders; f++)
+    for (size_t i = 0; folders[f][0] != 0 && i < sizeof places / sizeof *places && library == NULL; i++)
+      if (snprintf(path, sizeof path, "%s/%s", folders[f], places[i]) < (int)sizeof path)
+        library = load(path);
+  return library != NULL ? library : dlopen("libshunt.so.1", RTLD_NOW | RTLD_LOCAL);
 }
 
 static void open_once(void) {
   void *library = find();
   if (library == NULL) {
-    snprintf(reason, sizeof reason, "libshunt.so cannot be loaded (SHUNT_LIBRARY names it): %s", dlerror());
+    if (reason[0] == 0)
+      snprintf(reason, sizeof reason, "libshunt.so cannot be loaded (SHUNT_LIBRARY names it): %s", dlerror());
     return;
   }
 #define FIND(name)                                                                       \

@@ -165,8 +165,8 @@ ncclResult_t nc_MemAlloc(void **memory, size_t size) {
   int code = nc_device_alloc(memory, size);
   return code == 0
              ? ncclSuccess
-             : nc_fail_alone(NULL, ncclUnhandledCudaError, "ncclMemAlloc: cuMemAlloc of %zu bytes returned %d", size,
-                             code);
+             : nc_fail_alone(NULL, ncclUnhandledCudaError, "ncclMemAlloc: %zu bytes cannot be allocated: %s", size,
+                             nc_device_error(code));
 }
 
 ncclResult_t nc_MemFree(void *memory) {
@@ -181,5 +181,6 @@ ncclResult_t nc_MemFree(void *memory) {
   }
   int code = memory == NULL ? 0 : nc_device_free(memory);
   return code == 0 ? ncclSuccess
-                   : nc_fail_alone(NULL, ncclUnhandledCudaError, "ncclMemFree: cuMemFree returned %d", code);
+                   : nc_fail_alone(NULL, ncclUnhandledCudaError, "ncclMemFree: the memory cannot be freed: %s",
+                                   nc_device_error(code));
 }

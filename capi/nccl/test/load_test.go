@@ -1,0 +1,62 @@
+package test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestFindsShunt: libshunt.so is found beside the library or above it, by whatever path a program loads that and
+// wherever it goes then. A file that is there and cannot be loaded is named with the reason.
+func TestFindsShunt(t *testing.T) {
+	built, loads := build(t), compile(t, "loads", "programs/loads.c", "-ldl")
+	place := func(link func(old, new string) error) string {
+		dir := t.TempDir()
+		require.NoError(t, os.Mkdir(filepath.Join(dir, "nccl"), 0o700))
+		require.NoError(t, link(filepath.Join(built, "libshunt.so.1"), filepath.Join(dir, "libshunt.so")))
+		text, err := os.ReadFile(filepath.Join(built, "libnccl.so.2"))
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "nccl", "libnccl.so.2"), text, 0o700))
+		return dir
+	}
+	dir := place(os.Symlink)
+	library := filepath.Join(dir, "nccl", "libnccl.so.2")
+	linked := filepath.Join(t.TempDir(), "libnccl.so.2")
+	require.NoError(t, os.Symlink(library, linked))
+	here, err := os.Getwd()
+	require.NoError(t, err)
+	relative, err := filepath.Rel(here, library)
+	require.NoError(t, err)
+	farm := t.TempDir() // each file is a link to one that lies elsewhere
+	require.NoError(t, os.Symlink(filepath.Join(built, "libshunt.so.1"), filepath.Join(farm, "libshunt.so")))
+	alone := place(func(string, string) error { return nil })
+	require.NoError(t, os.Symlink(filepath.Join(alone, "nccl", "libnccl.so.2"), filepath.Join(farm, "libnccl.so.2")))
+	for name, args := range map[string][]string{"path": {library}, "link": {linked}, "relative": {relative, "/"},
+		"farm": {filepath.Join(farm, "libnccl.so.2")}} {
+		t.Run(name, func(t *testing.T) {
+			out, err := run(t, nil, loads, args...)
+			require.NoError(t, err, out)
+		})
+	}
+	broken := place(func(_, new string) error { return os.WriteFile(new, []byte("no library"), 0o600) })
+	out, err := run(t, nil, loads, filepath.Join(broken, "nccl", "libnccl.so.2"))
+	require.Error(t, err)
+	require.Contains(t, out, "/nccl/../libshunt.so cannot be loaded: ")
+	require.Contains(t, out, "file too short")
+	out, err = run(t, nil, loads, filepath.Join(alone, "nccl", "libnccl.so.2"))
+	require.Error(t, err)
+	require.Contains(t, out, "SHUNT_LIBRARY names it")
+}
+
+// TestMemAllocWithoutContext: memory of GPUs needs no context that somebody else has made the thread's, and a failure
+// has the driver's name.
+func TestMemAllocWithoutContext(t *testing.T) {
+	driver := compile(t, "driver.so", "programs/driver.c", "-fPIC", "-shared")
+	binary := program(t, "memory")
+	_, err := run(t, []string{"SHUNT_NCCL_MEMORY=cuda", "SHUNT_LIBCUDA=" + driver}, binary)
+	require.NoError(t, err)
+	_, err = run(t, []string{"SHUNT_NCCL_MEMORY=cuda", "SHUNT_LIBCUDA=/nonexistent/libcuda.so.1"}, binary, "none")
+	require.NoError(t, err)
+}
