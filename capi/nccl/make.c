@@ -67,7 +67,7 @@ static ncclResult_t join(struct nc_job *job) {
   options.memory = nc_settings()->memory;
   options.timeout_ms = nc_settings()->timeout_ms;
   options.cancel = &comm->cancel;
-  options.max_sms = job->count;
+  options.max_sms = comm->max_sms;
   shunt_comm made = NULL;
   shunt_status status = nc_shunt.comm_init_(&options, &made);
   if (status != SHUNT_OK)
@@ -100,11 +100,11 @@ static ncclResult_t init(ncclComm_t *out, int world, const ncclUniqueId *id, int
   comm->world = world;
   comm->device = device;
   comm->blocking = config.blocking != 0;
+  comm->max_sms = config.maxCTAs == NC_UNDEF_INT ? 0 : config.maxCTAs;
   job->comm = comm;
   job->out = out;
   job->id = *id;
   job->blocking = comm->blocking;
-  job->count = config.maxCTAs == NC_UNDEF_INT ? 0 : config.maxCTAs;
   *out = comm;
   return nc_submit(job);
 }
@@ -343,6 +343,10 @@ static ncclResult_t derive(struct nc_job *job, ncclComm_t parent, ncclComm_t *ou
     }
     job->comm->device = parent->device;
     job->comm->blocking = job->blocking;
+    job->comm->max_sms = parent->max_sms;
+    if (config->maxCTAs != NC_UNDEF_INT && config->maxCTAs != parent->max_sms)
+      nc_log("warn", "maxCTAs is %d in the config of a split or shrink on rank %d, which keeps its parent's",
+             config->maxCTAs, parent->rank);
     job->comm->parent = parent;
     job->out = out;
     *out = job->comm;

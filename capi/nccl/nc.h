@@ -43,6 +43,7 @@ struct ncclComm {
   _Atomic(shunt_comm) shunt; /* NULL: the real NCCL serves it */
   ncclComm_t real;           /* NULL: Shunt serves it; beside shunt it serves what SHUNT_NCCL_FORWARD gives it */
   int rank, world, device;
+  int max_sms; /* 0: SHUNT_MAX_SMS */
   bool blocking;
   atomic_bool revoked;
   atomic_bool settled; /* it has failed, and the program has gone on with a shrink */

@@ -12,7 +12,7 @@ import (
 // wherever it goes then. A file that is there and cannot be loaded is named with the reason.
 func TestFindsShunt(t *testing.T) {
 	built, loads := build(t), compile(t, "loads", "programs/loads.c", "-ldl")
-	place := func(link func(old, new string) error) string {
+	place := func(link func(from, to string) error) string {
 		dir := t.TempDir()
 		require.NoError(t, os.Mkdir(filepath.Join(dir, "nccl"), 0o700))
 		require.NoError(t, link(filepath.Join(built, "libshunt.so.1"), filepath.Join(dir, "libshunt.so")))
@@ -40,7 +40,7 @@ func TestFindsShunt(t *testing.T) {
 			require.NoError(t, err, out)
 		})
 	}
-	broken := place(func(_, new string) error { return os.WriteFile(new, []byte("no library"), 0o600) })
+	broken := place(func(_, to string) error { return os.WriteFile(to, []byte("no library"), 0o600) })
 	out, err := run(t, nil, loads, filepath.Join(broken, "nccl", "libnccl.so.2"))
 	require.Error(t, err)
 	require.Contains(t, out, "/nccl/../libshunt.so cannot be loaded: ")

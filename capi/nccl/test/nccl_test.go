@@ -280,7 +280,8 @@ func TestAbortOfWhatIsBeingMade(t *testing.T) {
 // parent.
 func TestAbortOfWhatWaits(t *testing.T) {
 	binary := program(t, "waits")
-	for _, how := range []string{"init", "split", "shrink", "shrink aborts", "parent", "group", "destroy", "open group"} {
+	for _, how := range []string{"init", "split", "shrink", "shrink aborts", "parent", "group", "destroy", "open group",
+		"calls"} {
 		t.Run(how, func(t *testing.T) {
 			_, err := run(t, nil, binary, how)
 			require.NoError(t, err)

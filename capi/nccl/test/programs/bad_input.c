@@ -132,7 +132,8 @@ static void calls(void) {
   REJECTED(ncclAllReduce(NULL, memory, 1, 7, 0, comm, NULL), ncclInvalidArgument, "send");
   REJECTED(ncclAllReduce(memory, memory, 1, 12, 0, comm, NULL), ncclInvalidArgument, "data type 12");
   REJECTED(ncclAllReduce(memory, memory, 1, -1, 0, comm, NULL), ncclInvalidArgument, "data type -1");
-  REJECTED(ncclAllReduce(memory, memory, 1, 7, 5, comm, NULL), ncclInvalidArgument, "ncclAllReduce on rank 0: reduction operation 5");
+  REJECTED(ncclAllReduce(memory, memory, 1, 7, 5, comm, NULL), ncclInvalidArgument,
+           "ncclAllReduce on rank 0: reduction operation 5");
   REJECTED(ncclAllReduce(memory, memory, 1, 7, -1, comm, NULL), ncclInvalidArgument, "operation -1");
   REJECTED(ncclAllReduce(memory, memory, SIZE_MAX, 7, 0, comm, NULL), ncclInvalidArgument, "overflow");
   REJECTED(ncclAllReduce(memory, memory, (size_t)INT64_MAX, 8, 0, comm, NULL), ncclInvalidArgument, "");

@@ -2,7 +2,7 @@
  * waits.c: what makes a communicator waits for ranks that do not come, and the program ends it. The ranks are
  * communicators of one thread, which are made in the background.
  *
- *   PROGRAM init | split | shrink | "shrink aborts" | parent | group | destroy | "open group"
+ *   PROGRAM init | split | shrink | "shrink aborts" | parent | group | destroy | "open group" | calls
  */
 #include <pthread.h>
 #include <semaphore.h>
@@ -161,6 +161,7 @@ static void destroys(ncclComm_t *comms) {
 struct left { /* a thread's group: a split and a window of comm, and a new communicator */
   ncclComm_t comm, child, made;
   ncclWindow_t window;
+  ncclRedOp_t op;
   bool ends; /* the group, when the others have been aborted; else the thread ends in it */
   sem_t open, aborted;
 };
@@ -205,6 +206,37 @@ static void open_group(ncclComm_t comm, bool ends) {
   CHECK(ncclAllReduce(&l, &l, 0, 7, 0, comm, NULL));
 }
 
+static sem_t called;
+
+static void *call(void *argument) {
+  struct left *l = argument;
+  float value = 1;
+  ncclResult_t result = ncclAllReduce(&value, &value, 1, 7, l->op, l->comm, NULL);
+  sem_post(&called);
+  while (result == ncclSuccess)
+    result = ncclAllReduce(&value, &value, 0, 7, l->op, l->comm, NULL);
+  return NULL;
+}
+
+/* An abort while other threads call, with an operation of the program's own. */
+static void abort_calls(void) {
+  sem_init(&called, 0, 0);
+  for (int round = 0; round < 50; round++) {
+    struct left l = {0};
+    pthread_t threads[3];
+    float factor = 2;
+    make(&l.comm, 1);
+    CHECK(ncclRedOpCreatePreMulSum(&l.op, &factor, 7, 1, l.comm));
+    for (int i = 0; i < 3; i++)
+      WANT(pthread_create(&threads[i], NULL, call, &l) == 0);
+    for (int i = 0; i < 3; i++)
+      sem_wait(&called);
+    abort_soon(l.comm);
+    for (int i = 0; i < 3; i++)
+      pthread_join(threads[i], NULL);
+  }
+}
+
 int main(int argc, char **argv) {
   const char *how = argc > 1 ? argv[1] : "";
   ncclComm_t comms[3];
@@ -212,6 +244,10 @@ int main(int argc, char **argv) {
   device_open(1);
   if (strcmp(how, "init") == 0) {
     init_alone();
+    return 0;
+  }
+  if (strcmp(how, "calls") == 0) {
+    abort_calls();
     return 0;
   }
   if (strcmp(how, "open group") == 0) {
