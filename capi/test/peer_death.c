@@ -29,9 +29,8 @@ int main(int argc, char **argv) {
   for (int i = 0; (ended = shunt_all_reduce(comm, in, out, COUNT, SHUNT_DTYPE_FLOAT64, SHUNT_OP_SUM, NULL)) == SHUNT_OK;
        i++) {
     CHECK(out[COUNT - 1] == world);
-    if (i < 100) continue;
     start = time(NULL);
-    if (rank < world - 1) continue;
+    if (i < 100 || rank < world - 1) continue;
     if (strcmp(argv[1], "killed") == 0) raise(SIGKILL);
     CHECK(munmap(in, bytes) == 0);
   }
