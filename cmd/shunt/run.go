@@ -40,9 +40,10 @@ func newRun() *cobra.Command {
 Every rank gets SHUNT_RANK, SHUNT_WORLD and SHUNT_ID, by which it finds the
 others, and what torch.distributed reads: RANK, WORLD_SIZE, LOCAL_RANK,
 LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Signals are passed on: Ctrl-Z stops the
-ranks of this machine, too, and fg continues them. A second SIGINT or SIGTERM ends the
-job. When a rank fails, the others have --grace to report
-it themselves and are then ended; no process of the job outlives it, but for those
+ranks of this machine, too, and fg continues them. When a rank fails, the others have
+--grace to report it themselves and are then ended. --timeout ends the job, and so does
+a second SIGINT or SIGTERM, 0.5 s after the first or later: the ranks get SIGTERM, and
+after --grace, 2 s at least, SIGKILL. No process of the job outlives it, but for those
 that have begun a session of their own (setsid).
 
 With --prefix, and where the output goes to a file or a pipe, lines of ranks do not mix,
@@ -103,7 +104,7 @@ func (r *runner) flags(c *cobra.Command) {
 	f.IntVar(&r.over.port, "port", 0, "first of the 9 ports that the ranks of a hostfile meet on there; 0: any")
 	f.DurationVar(&r.timeout, "timeout", 0, "end the job, restarts included, that takes longer; 0: never")
 	f.IntVar(&r.restarts, "max-restarts", 0, "start a failed job again, at most this many times")
-	f.DurationVar(&r.grace, "grace", 3*time.Second, "how long the other ranks may go on after the first failure")
+	f.DurationVar(&r.grace, "grace", 3*time.Second, "how long ranks may go on after the first failure, and after SIGTERM")
 	f.StringVar(&r.transports, "transports", "", "set SHUNT_TRANSPORTS")
 	f.Var((*override)(&r.algo), "algo", "set SHUNT_ALGO")
 	f.StringVar(&r.recordsDir, "records", "", "directory for what the ranks ran last, if their communicator fails")

@@ -60,8 +60,8 @@ type Job struct {
 	Files func(rank int) ([]*os.File, error)
 	// Started, if set, is called once every rank runs.
 	Started func()
-	// Grace is the time that the other ranks have after the first failure to
-	// report it themselves. 0: 3 s.
+	// Grace is the time that the other ranks have after the first failure to report it themselves, and that ranks have
+	// from SIGTERM to SIGKILL, there 2 s at least. 0: 3 s.
 	Grace time.Duration
 }
 
@@ -75,7 +75,7 @@ type Part struct {
 
 // Run starts the ranks and returns when all have ended. Signals that arrive on the channel are forwarded to every rank;
 // SIGTSTP stops the ranks of this machine and this process. When ctx ends, or a second signal asks for the end, the
-// ranks get SIGTERM, and SIGKILL a moment later; the launchers of machines are asked to end on their Lifeline before.
+// ranks get SIGTERM, and SIGKILL after Grace; the launchers of machines are asked to end on their Lifeline before.
 // The error is a *Failure when a rank failed, and System or InvalidArgument when the job could not be started; then no
 // rank runs any more either.
 func Run(ctx context.Context, j Job, signals <-chan os.Signal) error {
@@ -99,7 +99,8 @@ func Run(ctx context.Context, j Job, signals <-chan os.Signal) error {
 	}
 	telling, stop := context.WithCancel(context.Background())
 	r := &running{job: j, id: bootstrap.NewLocalURL(), port: port, telling: telling, ended: make(chan Exit, j.World),
-		began: time.Now(), guard: newGuard(), collected: make([]bool, j.World)}
+		began: time.Now(), guard: newGuard(), collected: make([]bool, j.World),
+		requests: map[os.Signal]time.Time{}}
 	defer r.guard.close()
 	if j.Part != nil {
 		r.id, r.port = j.Part.ID, j.Part.Port
@@ -144,6 +145,8 @@ type running struct {
 	telling context.Context // tells ranks that still join that one has ended
 	tellers sync.WaitGroup
 	told    bool // of a first rank
+
+	requests map[os.Signal]time.Time // when a signal last asked for the end
 }
 
 // ofRank is about how many descriptors the start of one rank takes: pipes of its streams and of its start.
@@ -275,6 +278,7 @@ func (r *running) wait(ctx context.Context, signals <-chan os.Signal) error {
 	if grace == 0 {
 		grace = 3 * time.Second
 	}
+	ends := max(grace, 2*time.Second) // from SIGTERM on
 	var first *Exit
 	var deadline <-chan time.Time // the next step of ending the job
 	step := []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL}
@@ -286,10 +290,10 @@ func (r *running) wait(ctx context.Context, signals <-chan os.Signal) error {
 	ending := false
 	end := func() {
 		ending = true
-		wait := 2 * time.Second
+		wait := ends
 		if step[0] == 0 {
 			r.sayAll(EndLine)
-			reporting, wait = true, endReport
+			reporting, wait = true, ends+endReport
 		} else {
 			reporting = false
 			r.signal(step[0])
@@ -330,7 +334,7 @@ func (r *running) wait(ctx context.Context, signals <-chan os.Signal) error {
 			end()
 		case s := <-signals:
 			number, ok := s.(syscall.Signal)
-			if !ok {
+			if !ok || r.repeated(s) {
 				break
 			}
 			switch {
@@ -377,6 +381,9 @@ func (r *running) passOn(ctx context.Context, signals <-chan os.Signal) error {
 		case <-late:
 			return nil // the caller knows that the job has not ended in time
 		case s := <-signals:
+			if r.repeated(s) {
+				break
+			}
 			switch s {
 			case syscall.SIGTSTP:
 				r.pause()
@@ -421,33 +428,6 @@ func (r *running) machine(rank int) string {
 		return ""
 	}
 	return r.job.Machines[rank]
-}
-
-// pause stops the ranks of this machine, which are not in the terminal's group, and then this process. SIGCONT is
-// forwarded as other signals are.
-func (r *running) pause() {
-	if r.job.Machines == nil {
-		r.signal(syscall.SIGSTOP)
-	}
-	_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
-}
-
-// sayAll writes a line to the launchers of machines.
-func (r *running) sayAll(line string) {
-	for _, l := range r.lifelines {
-		l.say(line)
-	}
-}
-
-// signal sends a signal to every rank's group.
-func (r *running) signal(s syscall.Signal) {
-	r.collecting.Lock()
-	defer r.collecting.Unlock()
-	for rank, cmd := range r.ranks {
-		if !r.collected[rank] {
-			_ = syscall.Kill(-cmd.Process.Pid, s)
-		}
-	}
 }
 
 // collect gives up the number of a rank that has ended: another group may get it.

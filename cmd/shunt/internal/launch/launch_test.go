@@ -139,8 +139,33 @@ func TestSignalsAreForwarded(t *testing.T) {
 	require.Equal(t, []string{"[0] ready", "[0] usr1", "[1] ready", "[1] usr1"}, lines(&out.buffer))
 }
 
-// The first SIGINT is the ranks' to handle; the second one ends them.
+// within has the same signal again be the same request for that time.
+func within(t *testing.T, length time.Duration) {
+	before := oneRequest
+	oneRequest = length
+	t.Cleanup(func() { oneRequest = before })
+}
+
+// A signal that comes twice at once, as from timeout or by way of a wrapper, asks for the end once: it ends no rank that
+// handles it.
+func TestSignalTwiceAtOnceIsOneRequest(t *testing.T) {
+	within(t, time.Hour)
+	out := &notifyingBuffer{found: make(chan struct{}), want: 2}
+	j := Job{World: 2, Path: "sh", Label: "test", Stdout: out, Stderr: out, Prefix: true,
+		Args: []string{"-c", `trap : INT; trap 'exit 0' USR1; echo ready; while :; do :; done`}}
+	signals := make(chan os.Signal, 3)
+	go func() {
+		<-out.found
+		signals <- syscall.SIGINT
+		signals <- syscall.SIGINT
+		signals <- syscall.SIGUSR1
+	}()
+	require.NoError(t, Run(context.Background(), j, signals))
+}
+
+// The first SIGINT is the ranks' to handle; a second one after a while ends them.
 func TestSecondInterruptEnds(t *testing.T) {
+	within(t, 0)
 	out := &notifyingBuffer{found: make(chan struct{}), want: 2}
 	j := Job{World: 2, Path: "sh", Label: "test", Stdout: out, Stderr: out, Prefix: true,
 		Args: []string{"-c", `trap '' INT; echo ready; while :; do :; done`}}

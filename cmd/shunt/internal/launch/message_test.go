@@ -74,6 +74,7 @@ func machinesJob(script string) (Job, *bytes.Buffer) {
 
 // Launchers of machines get signals and the request to end on their lifeline, behind what it begins with.
 func TestLaunchersAreToldOnTheirLifeline(t *testing.T) {
+	within(t, 0)
 	j, out := machinesJob(`trap 'echo signal' TERM USR1
 while read line; do echo "read $line"; [ "$line" = end ] && exit 3; done; exit 4`)
 	signals := make(chan os.Signal, 3)
