@@ -19,6 +19,7 @@ import (
 	"github.com/shunt-ccl/shunt/host/internal/plans"
 	"github.com/shunt-ccl/shunt/host/internal/regroup"
 	"github.com/shunt-ccl/shunt/host/internal/turn"
+	"github.com/shunt-ccl/shunt/host/report"
 	"github.com/shunt-ccl/shunt/host/topology"
 	"github.com/shunt-ccl/shunt/internal/failpoint"
 	"github.com/shunt-ccl/shunt/plugin"
@@ -133,7 +134,9 @@ func (c *Communicator) failed() bool {
 // outcome.
 func (c *Communicator) run(op *Operation, blockLimit time.Duration) (outcome, error) {
 	if c.failed() { // names are looked up for errors only
-		return ended, c.observer.Failed(diagnosis.Numbered(op.Collective, c.ledger.Collectives+1))
+		number := c.ledger.Collectives + 1
+		c.refused(op.Collective, number)
+		return ended, c.observer.Failed(diagnosis.Numbered(op.Collective, number))
 	}
 	a := &c.scratch
 	known, err := c.again(op)
@@ -310,6 +313,17 @@ func (c *Communicator) fail(reason *plugin.Error, spread bool) {
 	c.endpoints.Abort(reason)
 	c.observer.Failure.File(c.observer.Logger, c.report)
 	c.observer.Logger.Info("communicator failed", "communicator", c.Label(), "rank", c.Rank(), "reason", reason.Message)
+}
+
+// refused notes a call that the failure of the communicator refuses. A collective has the number.
+func (c *Communicator) refused(collective plugin.Collective, number uint64) {
+	if collective.PointToPoint() {
+		number--
+	}
+	call := report.Call{Number: number, Collective: collective.String(), State: report.Called}
+	if c.observer.Failure.Refused(call) {
+		c.observer.Failure.FileAgain(c.observer.Logger, c.report)
+	}
 }
 
 // failFor makes the communicator fail everywhere if there is a reason.

@@ -4,7 +4,6 @@ import (
 	"io"
 
 	"github.com/shunt-ccl/shunt/host/executor"
-	"github.com/shunt-ccl/shunt/host/internal/diagnosis"
 	"github.com/shunt-ccl/shunt/host/report"
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -24,7 +23,7 @@ func (c *Communicator) report() report.Report {
 		},
 		Operations: c.Records(),
 	}
-	r.Last = diagnosis.LastCall(c.observer.State(c.Rank()), r.Operations)
+	r.Last = c.observer.Failure.LastCall(c.observer.State(c.Rank()), r.Operations)
 	if f := c.observer.Failure.Reason(); f != nil {
 		r.Code, r.Failure = plugin.CodeOf(f).String(), f.Error()
 	}

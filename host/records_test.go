@@ -163,6 +163,40 @@ func TestRecordsTellOfCallsThatNeverBegan(t *testing.T) {
 	}
 }
 
+// A rank that learns of a failure between two calls was in neither; its next call, which fails, says where it was. What
+// it calls then, as to clean up, does not; nor does the call of a rank that others waited for until they gave up.
+func TestRecordsTellOfTheCallThatMeetsTheFailure(t *testing.T) {
+	for name, test := range map[string]struct {
+		fail  func(c *host.Communicator) error // of rank 0
+		calls uint64                           // of rank 1
+	}{
+		"abort":   {func(c *host.Communicator) error { c.Abort("had enough"); return nil }, 2},
+		"timeout": {func(c *host.Communicator) error { _ = c.Barrier(nil); return nil }, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := recordsDir(t)
+			errs := worldErrors(t, 2, func(_ int, o *host.Options) { o.Timeout = time.Second },
+				func(c *host.Communicator) error {
+					if err := c.Barrier(nil); err != nil {
+						return err
+					}
+					if c.Rank() == 0 {
+						return test.fail(c)
+					}
+					if err := eventually("the file", func() bool { _, err := filed(dir, "world", 1); return err == nil }); err != nil {
+						return err
+					}
+					return errors.Join(c.Barrier(nil), c.Barrier(nil))
+				})
+			require.NoError(t, errs[0])
+			require.ErrorContains(t, errs[1], "barrier #2 on rank 1: ")
+			h, err := filed(dir, "world", 1)
+			require.NoError(t, err)
+			require.Equal(t, test.calls, h.Last.Number)
+		})
+	}
+}
+
 // A disk that never returns keeps neither the error nor Close.
 func TestSlowDisksDelayNobody(t *testing.T) {
 	dir := recordsDir(t)

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/shunt-ccl/shunt/host/executor"
+	"github.com/shunt-ccl/shunt/host/report"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -15,6 +16,9 @@ type Failure struct {
 	filing
 	reason atomic.Pointer[plugin.Error]
 	told   chan struct{} // closed when the other ranks know the reason as far as this one can see to it
+
+	met     atomic.Bool                 // by a call, which returns it
+	refused atomic.Pointer[report.Call] // the first call, if it was made after the failure
 }
 
 // Reason returns the reason why the communicator has failed; nil while it has not.
@@ -40,6 +44,24 @@ func (f *Failure) While(ctx context.Context) (context.Context, context.CancelFun
 		}
 	}()
 	return ctx, func() { cancel(nil) }
+}
+
+// Refused notes a call that is made after the failure, and reports whether the file is to have it: unless another call
+// has met the failure, or this one comes late.
+func (f *Failure) Refused(call report.Call) bool {
+	if f.met.Swap(true) || f.Reason().Code == plugin.Timeout || !f.isNew() {
+		return false
+	}
+	f.refused.Store(&call)
+	return true
+}
+
+// LastCall returns the call that this rank made last, by what LastCall finds and what was refused.
+func (f *Failure) LastCall(page State, operations []report.Entry) *report.Call {
+	if refused := f.refused.Load(); refused != nil {
+		return refused
+	}
+	return LastCall(page, operations)
 }
 
 // Told is called once after Set, when the other ranks have been sent the reason.
@@ -80,6 +102,7 @@ func (o *Observer) Failed(what string) error {
 
 // FailureError words a failure for the call that meets it.
 func (o *Observer) FailureError(what string, reason *plugin.Error) error {
+	o.Failure.met.Store(true)
 	o.Failure.Wait()
 	message := fmt.Sprintf("%s on rank %d: %s", what, o.Rank, reason.Message)
 	if !o.Making.Load() {
