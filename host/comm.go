@@ -135,7 +135,7 @@ func (c *Communicator) failed() bool {
 func (c *Communicator) run(op *Operation, blockLimit time.Duration) (outcome, error) {
 	if c.failed() { // names are looked up for errors only
 		number := c.ledger.Collectives + 1
-		c.refused(op.Collective, number)
+		c.refused(op, number)
 		return ended, c.observer.Failed(diagnosis.Numbered(op.Collective, number))
 	}
 	a := &c.scratch
@@ -316,11 +316,11 @@ func (c *Communicator) fail(reason *plugin.Error, spread bool) {
 }
 
 // refused notes a call that the failure of the communicator refuses. A collective has the number.
-func (c *Communicator) refused(collective plugin.Collective, number uint64) {
-	if collective.PointToPoint() {
+func (c *Communicator) refused(op *Operation, number uint64) {
+	if op.Collective.PointToPoint() {
 		number--
 	}
-	call := report.Call{Number: number, Collective: collective.String(), State: report.Called}
+	call := report.NewCall(number, op.Collective, op.Root, report.Called)
 	if c.observer.Failure.Refused(call) {
 		c.observer.Failure.FileAgain(c.observer.Logger, c.report)
 	}

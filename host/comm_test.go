@@ -420,7 +420,7 @@ func TestTimeoutSaysWhoWaitedForWhom(t *testing.T) {
 	})
 	for _, err := range errs {
 		require.ErrorIs(t, err, plugin.Timeout)
-		require.Regexp(t, `rank (0 got no response from peer rank 1|1 got no response from peer rank 0) \(pid \d+, host .+\) for 1s in step \d+ of track \d+ of send by shm/[a-z_]+; that rank called #\d send, count 1048576 of float32, rank`, err)
+		require.Regexp(t, `rank (0 got no response from peer rank 1|1 got no response from peer rank 0) \(pid \d+, host .+\) for 1s in step \d+ of track \d+ of send by shm/[a-z_]+; that rank called send to rank \d \(after #\d\), count 1048576 of float32, rank`, err)
 		require.ErrorContains(t, err, "; where both send first, each waits for the other's recv: calls of one group run together")
 	}
 }

@@ -111,7 +111,7 @@ const (
 // the communicator or the window was made.
 func (c *Communicator) runGroup(operations []Operation, blockLimit time.Duration) (outcome, error) {
 	if c.failed() {
-		c.refused(operations[0].Collective, c.ledger.Collectives+1)
+		c.refused(&operations[0], c.ledger.Collectives+1)
 		return ended, c.observer.Failed("group")
 	}
 	calls := make([]call.Call, len(operations))

@@ -67,7 +67,7 @@ $`, end)
 
 	_, end = failingOn(t, flags, dir, "die") // a rank, not its launcher
 	require.Regexp(t, `\n  in #2 all_reduce: ranks 0-1
-  no file: rank 2 \(killed before it was written, or closed before the failure\)
+  no file: rank 2 \(ended or stopped without writing one, or closed before the failure\)
 the records are in [^\n]*\n$`, end)
 }
 

@@ -138,7 +138,7 @@ func TestRunShowsWhereRanksWere(t *testing.T) {
 `},
 		{"die", `communicator world of 3 failed: peer_died: rank 2 \(pid \d+ on host .+
   in #2 all_reduce: ranks 0-1
-  no file: rank 2 \(killed before it was written, or closed before the failure\)
+  no file: rank 2 \(ended or stopped without writing one, or closed before the failure\)
 `}, // although one of the job before is there
 		{"disagree", `communicator world of 3 failed: mismatch: ranks disagree: rank 0 called #2 all_reduce, .*; rank 2 called #2 broadcast, .*
   in #2 all_reduce: ranks 0-1

@@ -2,6 +2,7 @@ package report
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 
 	"github.com/shunt-ccl/shunt/plugin"
@@ -30,7 +31,29 @@ type Head struct {
 type Call struct {
 	Number     uint64 `json:"number"` // of collectives so far, this call included if it is one
 	Collective string `json:"collective"`
-	State      string `json:"state"` // Called, Ended or Enqueued
+	Peer       *int   `json:"peer,omitempty"` // of a message: the other rank
+	State      string `json:"state"`          // Called, Ended or Enqueued
+}
+
+// NewCall returns a call of that number; root is the other rank where it is a message.
+func NewCall(number uint64, collective plugin.Collective, root int, state string) *Call {
+	c := &Call{Number: number, Collective: collective.String(), State: state}
+	if collective.PointToPoint() {
+		c.Peer = &root
+	}
+	return c
+}
+
+// Message words a message with another rank, such as "send to rank 2".
+func Message(collective plugin.Collective, peer int) string {
+	way := "to"
+	switch collective {
+	case plugin.Recv, plugin.Get:
+		way = "from"
+	case plugin.Wait:
+		way = "for"
+	}
+	return fmt.Sprintf("%s %s rank %d", collective, way, peer)
 }
 
 // How far a call has come.
@@ -90,6 +113,8 @@ func (h *Head) problem() string {
 		return "its last call has no name"
 	case h.Last.State != Called && h.Last.State != Ended && h.Last.State != Enqueued:
 		return "its last call is in no state"
+	case h.Last.Peer != nil && (*h.Last.Peer < 0 || *h.Last.Peer >= h.World):
+		return "its last call is with no rank of its world"
 	}
 	return ""
 }

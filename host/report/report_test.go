@@ -108,6 +108,7 @@ func TestWhatIsNoReport(t *testing.T) {
 		text(func(h *Head) { h.Code = "" }):                                "do not go together",
 		text(func(h *Head) { h.Last.Collective = "" }):                     "has no name",
 		text(func(h *Head) { h.Last.State = "asleep" }):                    "in no state",
+		text(func(h *Head) { h.Last.Peer = &h.World }):                     "with no rank of its world",
 	} {
 		_, err := ReadHead(strings.NewReader(text))
 		require.ErrorIs(t, err, plugin.Protocol, "%.60s", text)

@@ -48,11 +48,11 @@ func (f *Failure) While(ctx context.Context) (context.Context, context.CancelFun
 
 // Refused notes a call that is made after the failure, and reports whether the file is to have it: unless another call
 // has met the failure, or this one comes late.
-func (f *Failure) Refused(call report.Call) bool {
+func (f *Failure) Refused(call *report.Call) bool {
 	if f.met.Swap(true) || f.Reason().Code == plugin.Timeout || !f.isNew() {
 		return false
 	}
-	f.refused.Store(&call)
+	f.refused.Store(call)
 	return true
 }
 

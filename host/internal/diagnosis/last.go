@@ -9,7 +9,7 @@ func LastCall(page State, operations []report.Entry) *report.Call {
 	if !page.Valid {
 		return nil
 	}
-	call := &report.Call{Number: page.Seq, Collective: page.Collective.String(), State: report.Called}
+	call := report.NewCall(page.Seq, page.Collective, page.Root, report.Called)
 	if page.Ended && !page.Collective.PointToPoint() {
 		call.State = report.Ended
 	}

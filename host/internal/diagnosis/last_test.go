@@ -13,9 +13,14 @@ func TestLastCall(t *testing.T) {
 	made := func(number uint64, collective, state string) *report.Call {
 		return &report.Call{Number: number, Collective: collective, State: state}
 	}
+	received := func(state string) *report.Call {
+		call, peer := made(5, "recv", state), 3
+		call.Peer = &peer
+		return call
+	}
 	sum := State{Valid: true, Seq: 5, Collective: plugin.AllReduce, DType: plugin.Float32, Count: 8}
 	// ended is of the collective before
-	receive := State{Valid: true, Ended: true, Seq: 5, Collective: plugin.Recv, DType: plugin.Float32, Count: 8}
+	receive := State{Valid: true, Ended: true, Seq: 5, Collective: plugin.Recv, DType: plugin.Float32, Count: 8, Root: 3}
 	done := sum
 	done.Ended = true
 	entry := func(page State, state string) []report.Entry {
@@ -33,11 +38,11 @@ func TestLastCall(t *testing.T) {
 		"called, not begun":        {sum, entry(receive, report.Ended), made(5, "all_reduce", report.Called)},
 		"done, no records":         {done, nil, made(5, "all_reduce", report.Ended)},
 		"enqueued":                 {sum, entry(sum, report.Enqueued), made(5, "all_reduce", report.Enqueued)},
-		"in a message":             {receive, entry(receive, "running"), made(5, "recv", report.Called)},
-		"in a message, no records": {receive, nil, made(5, "recv", report.Called)},
-		"a message is done":        {receive, entry(receive, report.Ended), made(5, "recv", report.Ended)},
+		"in a message":             {receive, entry(receive, "running"), received(report.Called)},
+		"in a message, no records": {receive, nil, received(report.Called)},
+		"a message is done":        {receive, entry(receive, report.Ended), received(report.Ended)},
 		"another message has come": {receive, entry(State{Collective: plugin.Recv, DType: plugin.Float32, Count: 9},
-			report.Ended), made(5, "recv", report.Called)},
+			report.Ended), received(report.Called)},
 		"what was called is nonsense": {State{Valid: true, Seq: 1, Collective: 77}, nil,
 			made(1, plugin.Collective(77).String(), report.Called)},
 	} {

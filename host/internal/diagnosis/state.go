@@ -3,6 +3,7 @@ package diagnosis
 import (
 	"fmt"
 
+	"github.com/shunt-ccl/shunt/host/report"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -32,7 +33,11 @@ func (s State) String() string {
 	if s.Collective == Closed {
 		return "has closed the communicator"
 	}
-	text := fmt.Sprintf("called #%d %s, count %d of %s", s.Seq, s.Collective, s.Count, s.DType)
+	what := fmt.Sprintf("#%d %s", s.Seq, s.Collective)
+	if s.Collective.PointToPoint() {
+		what = fmt.Sprintf("%s (after #%d)", report.Message(s.Collective, s.Root), s.Seq)
+	}
+	text := fmt.Sprintf("called %s, count %d of %s", what, s.Count, s.DType)
 	if s.Collective.Reduces() {
 		text += ", op " + s.Op.String()
 	}

@@ -8,6 +8,16 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
+// A message has no number that ranks count alike, but another rank.
+func TestStatesNameThePeerOfAMessage(t *testing.T) {
+	message := State{Valid: true, Seq: 300, Collective: plugin.Send, DType: plugin.Float32, Count: 8, Root: 2}
+	require.Equal(t, "called send to rank 2 (after #300), count 8 of float32", message.String())
+	message.Collective = plugin.Recv
+	require.Equal(t, "called recv from rank 2 (after #300), count 8 of float32", message.String())
+	message.Collective = plugin.Broadcast
+	require.Equal(t, "called #300 broadcast, count 8 of float32, root 2", message.String())
+}
+
 func TestConflictsSayWhereCountsAre(t *testing.T) {
 	onHost := State{Valid: true, Seq: 7, Collective: plugin.AllToAllV, DType: plugin.Float32}
 	onDevice := onHost

@@ -56,8 +56,34 @@ func TestManyRanksAreAShortText(t *testing.T) {
   done with #41 broadcast: rank 500 (pid 5500, host a)  <- 1 BEHIND
   in #42 all_reduce: ranks 0-2, 4-16, 18-102, 104-202, 204-302, 304-402, 404-499, 504-602 and 393 more
   in recv after #42: rank 502
-  no file: ranks 3, 17, 103, 203, 303, 403, 503, 603 and 3 more (killed before it was written, or closed before the failure)
+  no file: ranks 3, 17, 103, 203, 303, 403, 503, 603 and 3 more (ended or stopped without writing one, or closed before the failure)
 `, text(heads))
+}
+
+// A rank whose message waits for another's, and for none in a circle, is not the one to look at.
+func TestWhoIsBehindWithMessages(t *testing.T) {
+	with := func(rank int, collective string, peer int) report.Head {
+		h := headOf(rank, 5, collective, report.Called)
+		h.World, h.Failure, h.Last.Peer = 8, "because", &peer
+		return h
+	}
+	other := func(rank int, number uint64, state string) report.Head {
+		h := headOf(rank, number, "all_reduce", state)
+		h.World, h.Failure = 8, "because"
+		return h
+	}
+	require.Equal(t, `communicator world of 8 failed: timeout: because
+  in send to rank 2 after #5: rank 1
+  done with #5 all_reduce: rank 2 (pid 5002, host a)  <- 1 BEHIND
+  in recv from rank 1 after #5: ranks 3-4
+  in recv from rank 6 after #5: rank 5
+  in send to rank 0 after #5: rank 7 (pid 5007, host a)  <- 1 BEHIND
+  in #6 all_reduce: rank 0
+  no file: rank 6 (ended or stopped without writing one, or closed before the failure)
+`, text([]report.Head{other(0, 6, report.Called), with(1, "send", 2), other(2, 5, report.Ended), with(3, "recv", 1),
+		with(4, "recv", 1), with(5, "recv", 6), with(7, "send", 0)}))
+	require.Contains(t, text([]report.Head{other(0, 6, report.Called), with(1, "send", 2), with(2, "send", 1)}),
+		"in send to rank 2 after #5: rank 1 (pid 5001, host a)  <- 1 BEHIND\n")
 }
 
 func TestOneOfEachKind(t *testing.T) {
@@ -81,7 +107,7 @@ func TestOneOfEachKind(t *testing.T) {
 	}, lines[:5])
 	require.Equal(t, "  in 4 other calls, the last #12: ranks 8-11", lines[12])
 	require.Len(t, lines, 14)
-	require.Equal(t, "communicator world of 1000 had not failed\n  done with send after #3: rank 7\n  no file: ranks 0-6, 8-999 (killed before it was written, or closed before the failure)\n",
+	require.Equal(t, "communicator world of 1000 had not failed\n  done with send after #3: rank 7\n  no file: ranks 0-6, 8-999 (ended or stopped without writing one, or closed before the failure)\n",
 		text([]report.Head{{Communicator: "world", Rank: 7, World: 1000,
 			Last: &report.Call{Number: 3, Collective: "send", State: report.Ended}}}))
 }

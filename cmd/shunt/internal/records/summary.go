@@ -41,6 +41,8 @@ type Group struct {
 	Call    *report.Call `json:"call,omitempty"`   // nil: they have called nothing
 	Behind  uint64       `json:"behind,omitempty"` // collectives that another rank has called, and they have not
 	Members []Member     `json:"members"`
+
+	waits bool // for a message of a rank that is behind itself, or of which there is no file
 }
 
 // Member is a rank and where it ran.
@@ -139,27 +141,55 @@ func causes(reports []report.Head) []Cause {
 	return all
 }
 
+// waits says whether a call is a message that waits, perhaps by way of other ranks' messages, for a rank that has not
+// come as far as the furthest and waits for no message, or of which there is no file. of has all ranks' calls.
+func waits(call *report.Call, of map[int]*report.Call, furthest uint64) bool {
+	for range len(of) { // else ranks wait for each other in a circle
+		if call == nil || call.Peer == nil || call.State != report.Called {
+			return false
+		}
+		next, known := of[*call.Peer]
+		if !known {
+			return true
+		}
+		if next == nil || next.Peer == nil || next.State != report.Called {
+			return next == nil || next.Number < furthest
+		}
+		call = next
+	}
+	return false
+}
+
 // groups groups reports, which are ordered by rank, by the last call.
 func groups(reports []report.Head) []Group {
 	var all []Group
-	at := map[report.Call]int{}
+	type place struct {
+		call report.Call
+		peer int
+	}
+	at, of := map[place]int{}, map[int]*report.Call{}
 	furthest := uint64(0)
 	for _, h := range reports {
-		var call report.Call
+		p := place{peer: -1}
 		if h.Last != nil {
-			call = *h.Last
+			p.call, p.call.Peer = *h.Last, nil
+			if h.Last.Peer != nil {
+				p.peer = *h.Last.Peer
+			}
 		}
-		i, ok := at[call]
+		i, ok := at[p]
 		if !ok {
 			i = len(all)
-			at[call] = i
+			at[p] = i
 			all = append(all, Group{Call: h.Last})
 		}
 		all[i].Members = append(all[i].Members, Member{h.Rank, h.PID, h.Host})
-		furthest = max(furthest, call.Number)
+		of[h.Rank] = h.Last
+		furthest = max(furthest, p.call.Number)
 	}
 	for i := range all {
 		all[i].Behind = furthest - all[i].number()
+		all[i].waits = waits(all[i].Call, of, furthest)
 	}
 	slices.SortStableFunc(all, func(a, b Group) int { return cmp.Compare(a.number(), b.number()) })
 	return all

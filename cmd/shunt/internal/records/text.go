@@ -72,13 +72,13 @@ func (c *Communicator) write(b *strings.Builder, withJob bool) {
 		fmt.Fprintf(b, "  in %d other calls, the last #%d: %s\n", len(more), more[len(more)-1].number(), list(ranks))
 	}
 	if len(c.Missing) > 0 {
-		fmt.Fprintf(b, "  no file: %s (killed before it was written, or closed before the failure)\n", list(c.Missing))
+		fmt.Fprintf(b, "  no file: %s (ended or stopped without writing one, or closed before the failure)\n", list(c.Missing))
 	}
 }
 
 func (g *Group) write(b *strings.Builder) {
-	text := list(g.ranks())
-	if g.Behind > 0 && len(g.Members) <= maxPlaces {
+	text, behind := list(g.ranks()), g.Behind > 0 && !g.waits
+	if behind && len(g.Members) <= maxPlaces {
 		places := make([]string, len(g.Members))
 		for i, m := range g.Members {
 			places[i] = fmt.Sprintf("rank %d (pid %d, host %s)", m.Rank, m.PID, short(m.Host))
@@ -86,7 +86,7 @@ func (g *Group) write(b *strings.Builder) {
 		text = strings.Join(places, ", ")
 	}
 	fmt.Fprintf(b, "  %s: %s", g.call(), text)
-	if g.Behind > 0 {
+	if behind {
 		fmt.Fprintf(b, "  <- %d BEHIND", g.Behind)
 	}
 	b.WriteByte('\n')
@@ -101,6 +101,9 @@ func (g *Group) call() string {
 	how := map[string]string{report.Called: "in", report.Ended: "done with", report.Enqueued: "enqueued"}[g.Call.State]
 	name := short(g.Call.Collective)
 	if collective, err := plugin.ParseCollective(g.Call.Collective); err == nil && collective.PointToPoint() {
+		if g.Call.Peer != nil {
+			name = report.Message(collective, *g.Call.Peer)
+		}
 		return fmt.Sprintf("%s %s after #%d", how, name, g.Call.Number)
 	}
 	return fmt.Sprintf("%s #%d %s", how, g.Call.Number, name)
