@@ -3,6 +3,7 @@ package bootstrap
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -440,10 +441,23 @@ func (st *store) cancel(m *member, msg *message) error {
 	if err.Code == plugin.Timeout && len(missing) > 0 {
 		err.Rank = missing[0]
 	}
-	err.Message += ", still without " + rankList(missing)
+	err.Message += ", still without " + g.named(missing)
 	g.failOne(msg.Tag, c, &err, -1)
 	g.complete(msg.Tag, c)
 	return nil
+}
+
+// named names ranks by their places in the group and, of a few, the processes. The caller holds the store's mu.
+func (g *storeGroup) named(places []int) string {
+	if len(places) > 4 {
+		return rankList(places)
+	}
+	var names []string
+	for _, i := range places {
+		who := g.store.members[g.ranks[i]].who
+		names = append(names, fmt.Sprintf("rank %d (pid %d on host %s)", i, who.PID, who.Host))
+	}
+	return strings.Join(names, ", ")
 }
 
 // giveUp spreads a rank's failure, of the whole job or of one group. The

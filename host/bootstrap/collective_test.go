@@ -3,6 +3,7 @@ package bootstrap
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -62,6 +63,15 @@ func TestRanksThatDifferAboutAnExchange(t *testing.T) {
 	}
 }
 
+// processes names ranks of this process as a timeout does that waits for them.
+func processes(s []*Session, ranks []int) string {
+	var names []string
+	for _, rank := range ranks {
+		names = append(names, fmt.Sprintf("rank %d (pid %d on host %s)", rank, os.Getpid(), s[0].members[rank].Host))
+	}
+	return strings.Join(names, ", ")
+}
+
 // A timeout is the error of the first rank that has not come, of those that others still wait for.
 func TestTimeoutsNameTheRanksThatAreMissing(t *testing.T) {
 	for _, there := range [][]int{{0, 1, 2}, {0, 1, 3}, {1, 2, 3}, {0, 3}, {2, 3}, {3}} {
@@ -83,7 +93,7 @@ func TestTimeoutsNameTheRanksThatAreMissing(t *testing.T) {
 			return s[rank].All().Barrier(short(t, 100*time.Millisecond), "meet")
 		})
 		for _, rank := range there {
-			wants(t, rank, errs[rank], plugin.Timeout, "for all ranks to meet, still without "+rankList(missing))
+			wants(t, rank, errs[rank], plugin.Timeout, "for all ranks to meet, still without "+processes(s, missing))
 			var e *plugin.Error
 			require.ErrorAs(t, errs[rank], &e)
 			require.Equal(t, missing[0], e.Rank, "%v are there", there)
@@ -93,7 +103,7 @@ func TestTimeoutsNameTheRanksThatAreMissing(t *testing.T) {
 				return nil
 			}
 			err := s[rank].All().Barrier(t.Context(), "meet")
-			if plugin.CodeOf(err) != plugin.Timeout || !strings.HasSuffix(err.Error(), rankList(missing)) {
+			if plugin.CodeOf(err) != plugin.Timeout || !strings.HasSuffix(err.Error(), processes(s, missing)) {
 				return fmt.Errorf("rank %d, which comes late: %w", rank, err)
 			}
 			return nil
