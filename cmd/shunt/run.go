@@ -74,7 +74,8 @@ machine that is lost. --records brings the records of all machines together in D
 here.
 
 Exit status: that of the first rank to fail, 128 plus the number of the signal
-that ended it, 124 after --timeout, or 2 or 3 when the job could not be started.`,
+that ended it, 124 after --timeout, 2 or 3 when the job could not be started, or 3 when
+all ranks succeeded and their output could not be written.`,
 		Example: "  shunt run -n 4 --prefix --records records -- python3 train.py --epochs 3",
 		Args:    atLeastOne("PROGRAM"),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -260,9 +261,11 @@ func input() (io.Reader, error) {
 func finish(c *cobra.Command, report runReport, err error, left *records.Dir, gather *gathering) error {
 	gather.close()
 	var failure *launch.Failure
+	var ended *exitError // the job took too long, and its ranks ended well
 	switch {
 	case errors.As(err, &failure):
 		report.First, report.Exits = failure.First.Rank, failure.Exits
+	case errors.As(err, &ended):
 	case err != nil:
 		return err
 	default:
@@ -286,6 +289,8 @@ func finish(c *cobra.Command, report runReport, err error, left *records.Dir, ga
 		}
 	}
 	switch {
+	case ended != nil:
+		return &exitError{ended.code, fmt.Errorf("%w%s", err, problems)}
 	case failure == nil && problems != "":
 		fmt.Fprintln(c.ErrOrStderr(), "shunt run:"+problems)
 		return nil

@@ -109,9 +109,13 @@ func TestJobTimeout(t *testing.T) {
 		"restarts included": "exit 1",
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, stderr, code := shunt(t, "run", "-n", "2", "--timeout", "300ms", "--max-restarts", "1000000", "sh", "-c", program)
+			stdout, stderr, code := shunt(t, "run", "-n", "2", "--json", "--timeout", "300ms", "--max-restarts", "1000000", "sh",
+				"-c", program)
 			require.Equal(t, exitTimeout, code, stderr)
 			require.Contains(t, stderr, "the job took longer than --timeout 300ms")
+			var report runReport
+			require.NoError(t, json.Unmarshal([]byte(stdout), &report), stdout)
+			require.False(t, report.OK)
 		})
 	}
 	_, stderr, code := shunt(t, "run", "--timeout", "60s", "true")
