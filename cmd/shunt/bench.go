@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"time"
@@ -59,6 +60,16 @@ one that fails or hangs (--limit) costs its own rows only, and the exit status.`
 			}
 			if limit < 0 {
 				return usage("--limit %v is negative", limit)
+			}
+			if err := areThere("transport", splitList(transport)...); err != nil {
+				return err
+			}
+			others := slices.DeleteFunc(slices.Clone(against), func(name string) bool { return name == bench.NCCL })
+			if err := areThere("against", others...); err != nil {
+				return err
+			}
+			if err := checkUnder(under); err != nil {
+				return err
 			}
 			kind, gpus, err := memory.choose(c.Context(), transport)
 			if err != nil {
@@ -146,6 +157,18 @@ one that fails or hangs (--limit) costs its own rows only, and the exit status.`
 	f.BoolVar(&noInPlace, "no-in-place", false, "measure out of place only")
 	f.BoolVar(&inPlace, "in-place", false, "measure in place only, where an operation can run in place")
 	return c
+}
+
+// checkUnder rejects a command whose program is not there, unless a shell has to find its name first.
+func checkUnder(command string) error {
+	words := strings.Fields(command)
+	if len(words) == 0 || strings.ContainsAny(words[0], "$`'\"\\~*?[{") {
+		return nil
+	}
+	if _, err := exec.LookPath(words[0]); err != nil {
+		return usage("--under: %v", err)
+	}
+	return nil
 }
 
 // modesOf returns the modes that two flags ask for.

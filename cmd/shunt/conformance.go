@@ -81,6 +81,9 @@ symmetric, and the collectives run that have algorithms of their own for it.`,
 				transport = "builtin:cudaipc"
 				config.Transport = transport
 			}
+			if err := areThere("transport", splitList(transport)...); err != nil {
+				return err
+			}
 			if filter != "" {
 				expression, err := regexp.Compile(filter)
 				if err != nil {

@@ -74,6 +74,9 @@ send_bytes, recv_at[2]), and t0, t1 and so on are computed by earlier steps.`,
 			if len(args) == 0 {
 				config.Collectives = plugin.Collectives()
 			}
+			if err := areThere("transports", transports...); err != nil {
+				return err
+			}
 			kind, gpus, err := memory.choose(c.Context(), strings.Join(transports, ","))
 			if err != nil {
 				return err

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/shunt-ccl/shunt/host/carrier"
 	"github.com/shunt-ccl/shunt/host/selector"
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -91,6 +92,16 @@ func checkWorld(world, hosts int) error {
 		return usage("%d ranks; want 1 to %d", world, plugin.MaxWorld)
 	case hosts < 1 || hosts > world:
 		return usage("%d hosts for %d ranks; want 1 to %d", hosts, world, world)
+	}
+	return nil
+}
+
+// areThere rejects transports of a flag that are not there.
+func areThere(flag string, specs ...string) error {
+	for _, spec := range specs {
+		if err := carrier.Check(spec); err != nil {
+			return usage("--%s: %v", flag, err)
+		}
 	}
 	return nil
 }

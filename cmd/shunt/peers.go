@@ -59,6 +59,13 @@ needs mpicc and mpirun, or a transport as SHUNT_TRANSPORTS names it.`,
 			slices.SortFunc(collectives, func(a, b string) int {
 				return slices.Index(bench.Names(), a) - slices.Index(bench.Names(), b)
 			})
+			others := slices.DeleteFunc(slices.Clone(against), func(name string) bool { return name == openMPI })
+			if err := areThere("against", others...); err != nil {
+				return err
+			}
+			if err := areThere("transport", splitList(reference)...); err != nil {
+				return err
+			}
 			if rounds < 1 {
 				return usage("--rounds is %d, want 1 or more", rounds)
 			}

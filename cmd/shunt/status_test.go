@@ -33,10 +33,8 @@ func commandLines(c *cobra.Command, line []string) map[*cobra.Command][]string {
 func TestTheSameMistakeHasTheSameStatus(t *testing.T) {
 	const gone = "/dev/null/x" // no file can be there
 	free := map[string]bool{}  // flags whose text no command can judge alone
-	for _, line := range []string{"bench --against", "bench --collective", "bench --nccl", "bench --transport",
-		"bench --under", "bench-peers --against", "bench-peers --transport", "conformance --filter", "conformance --mode",
-		"conformance --transport", "explain --transports", "run --address", "run --remote-shell", "run --transports",
-		"tune --nccl", "tune --transport"} {
+	for _, line := range []string{"bench --collective", "bench --nccl", "conformance --filter", "conformance --mode",
+		"run --address", "run --remote-shell", "run --transports", "tune --nccl"} {
 		free["shunt "+line] = true
 	}
 	refused := 0
@@ -69,6 +67,10 @@ func TestTheSameMistakeHasTheSameStatus(t *testing.T) {
 		})
 	}
 	require.Greater(t, refused, 150)
+	for _, line := range []string{"bench --transport=process:" + gone, "bench --transport=shared:/", "explain --transports=shm,rdma",
+		"tune --transport=rdma:x", "conformance -n 1 --hosts 2"} {
+		refuse(strings.Fields(line))
+	}
 }
 
 // TestCommandsWhoseOutputIsNotRead: where the reader of standard output has gone, as head goes, a command ends as by

@@ -74,6 +74,9 @@ result was wrong (then no file is written), or a collective could not be measure
 			case limit < 0:
 				return usage("--limit %v is negative", limit)
 			}
+			if err := areThere("transport", splitList(transports)...); err != nil {
+				return err
+			}
 			kind, gpus, err := memory.choose(c.Context(), transports)
 			if err != nil {
 				return err

@@ -66,3 +66,24 @@ func (s Spec) resolve() (Spec, error) {
 	return s, plugin.Errorf(plugin.PluginRejected, "%s: no plugin of this name is installed (installed: %s), and no file has this path",
 		s, orNone(names))
 }
+
+// Check says why the transport that a text names cannot be loaded, where that is seen without loading it: the text is no
+// spec, or what it names is not there.
+func Check(text string) error {
+	spec, err := ParseSpec(text)
+	if err == nil && spec.Carrier != Builtin {
+		spec, err = spec.resolve()
+	}
+	if err != nil {
+		return err
+	}
+	if spec.Carrier == Builtin {
+		_, err = builtin(spec.Target)
+		return err
+	}
+	info, err := os.Stat(spec.Target)
+	if err == nil && info.IsDir() {
+		err = plugin.Errorf(plugin.PluginRejected, "%s is a directory", spec)
+	}
+	return err
+}

@@ -74,12 +74,9 @@ func Load(ctx context.Context, spec Spec, logger *slog.Logger) (*Loaded, error) 
 	l := &Loaded{Spec: spec, logger: logger}
 	switch spec.Carrier {
 	case Builtin:
-		registry.Lock()
-		t, ok := registry.builtin[spec.Target]
-		registry.Unlock()
-		if !ok {
-			return nil, plugin.Errorf(plugin.PluginRejected, "no builtin transport %q; this binary has %s", spec.Target,
-				orNone(Registered()))
+		t, err := builtin(spec.Target)
+		if err != nil {
+			return nil, err
 		}
 		l.Transport = guard.New(t, spec.String())
 	case Shared:

@@ -45,6 +45,18 @@ func Registered() []string {
 	return names
 }
 
+// builtin returns the builtin transport of that name.
+func builtin(name string) (plugin.Transport, error) {
+	registry.Lock()
+	t, ok := registry.builtin[name]
+	registry.Unlock()
+	if !ok {
+		return nil, plugin.Errorf(plugin.PluginRejected, "no builtin transport %q; this binary has %s", name,
+			orNone(Registered()))
+	}
+	return t, nil
+}
+
 // nameCharacters are the characters that a transport's name may have.
 const nameCharacters = "abcdefghijklmnopqrstuvwxyz0123456789_"
 

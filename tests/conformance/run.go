@@ -83,7 +83,7 @@ const poolTrouble = 3
 // did wrong is in the report, whose Err says whether it passed.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if cfg.Transport == "" {
-		return nil, errors.New("conformance: no transport is named")
+		return nil, plugin.Errorf(plugin.InvalidArgument, "conformance: no transport is named")
 	}
 	if cfg.Worlds == nil {
 		cfg.Worlds = DefaultWorlds()
@@ -92,10 +92,10 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, err
 	}
 	if cfg.Local && len(cfg.Hosts) > 0 {
-		return nil, errors.New("conformance: ranks that are goroutines of one process are on one host")
+		return nil, plugin.Errorf(plugin.InvalidArgument, "conformance: ranks that are goroutines of one process are on one host")
 	}
 	if cfg.Symmetric && cfg.Memory != plugin.MemoryKindCuda {
-		return nil, errors.New("conformance: symmetric memory is memory cuda")
+		return nil, plugin.Errorf(plugin.InvalidArgument, "conformance: symmetric memory is memory cuda")
 	}
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = 30 * time.Second
@@ -122,13 +122,13 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	}
 	for _, hosts := range cfg.Hosts {
 		if hosts < 1 || hosts > plugin.MaxWorld || hosts > slices.Max(cfg.Worlds) {
-			return nil, fmt.Errorf("conformance: %d hosts for worlds of %v ranks", hosts, cfg.Worlds)
+			return nil, plugin.Errorf(plugin.InvalidArgument, "conformance: %d hosts for worlds of %v ranks", hosts, cfg.Worlds)
 		}
 	}
 	report.Hosts = cfg.Hosts
 	for _, world := range cfg.Worlds {
 		if world < 1 || world > plugin.MaxWorld {
-			return nil, fmt.Errorf("conformance: world %d", world)
+			return nil, plugin.Errorf(plugin.InvalidArgument, "conformance: world %d", world)
 		}
 		if cfg.Memory == plugin.MemoryKindCuda && world > devices && (devices == 0 || !device.Shared()) {
 			report.lack(world, devices, reason)
