@@ -46,8 +46,9 @@ a second SIGINT or SIGTERM, 0.5 s after the first or later: the ranks get SIGTER
 after --grace, 2 s at least, SIGKILL. No process of the job outlives it, but for those
 that have begun a session of their own (setsid).
 
-With --prefix, and where the output goes to a file or a pipe, lines of ranks do not mix,
-and PYTHONUNBUFFERED=1 is set, unless it is set already: Python would keep output back.
+With --prefix, and where the output goes to a file or a pipe, lines of ranks of up to
+1 MiB do not mix, and PYTHONUNBUFFERED=1 is set, unless it is set already: Python would
+keep output back.
 
 With --records DIR, ranks whose communicator fails write there what they ran last,
 and a failed job ends with a summary: which ranks were in which call, which were

@@ -338,7 +338,10 @@ func TestLinesStayWhole(t *testing.T) {
 	require.NoError(t, newLineWriter(to, "[8] ").emit([]byte("hello\n")))
 	write("rest\n", "tail")
 	w.flush()
-	require.Equal(t, "[7] ab\n[7] c\n[7] \n[7] "+long+"more\n[7] "+long+"\n[8] hello\n[7] rest\n[7] tail", out.String())
+	write("short", strings.Repeat("x", maxLine-10), "\n", "a")
+	require.LessOrEqual(t, cap(w.pending), keptRoom, "room for a long line goes with it")
+	w.flush()
+	require.Equal(t, "[7] ab\n[7] c\n[7] \n[7] "+long+"more\n[7] "+long+"\n[8] hello\n[7] rest\n[7] tailshort"+strings.Repeat("x", maxLine-10)+"\n[7] a", out.String())
 }
 
 // Ctrl-Z stops the ranks and the launcher, and what continues it continues them.

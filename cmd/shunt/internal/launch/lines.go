@@ -11,7 +11,10 @@ import (
 
 // maxLine is the longest line that is kept back until it is whole; of a longer
 // one, pieces are passed on.
-const maxLine = 64 << 10
+const maxLine = 1 << 20
+
+// keptRoom is the most room that a rank's writer keeps when a line has been passed on.
+const keptRoom = 64 << 10
 
 // outlet merges the lines of several ranks. It ends a line only where one rank's
 // output would otherwise continue another's unfinished line; apart from prefixes
@@ -37,8 +40,11 @@ func newLineWriter(to *outlet, prefix string) *lineWriter {
 // Write takes any piece of output. It is called from one goroutine at a time.
 // All the lines that end in p are written at once.
 func (w *lineWriter) Write(p []byte) (int, error) {
+	whole := bytes.LastIndexByte(p, '\n') + 1
+	if whole > 0 {
+		whole += len(w.pending)
+	}
 	w.pending = append(w.pending, p...)
-	whole := bytes.LastIndexByte(w.pending, '\n') + 1
 	if len(w.pending)-whole >= maxLine {
 		whole = len(w.pending)
 	}
@@ -46,7 +52,11 @@ func (w *lineWriter) Write(p []byte) (int, error) {
 		return len(p), nil
 	}
 	err := w.emit(w.pending[:whole])
-	w.pending = append(w.pending[:0], w.pending[whole:]...)
+	rest := w.pending[whole:]
+	if w.pending = w.pending[:0]; cap(w.pending) > keptRoom {
+		w.pending = nil
+	}
+	w.pending = append(w.pending, rest...)
 	if err != nil {
 		return 0, err
 	}
