@@ -67,8 +67,8 @@ func TestTheSameMistakeHasTheSameStatus(t *testing.T) {
 		})
 	}
 	require.Greater(t, refused, 150)
-	for _, line := range []string{"bench --transport=process:" + gone, "bench --transport=shared:/", "explain --transports=shm,rdma",
-		"tune --transport=rdma:x", "conformance -n 1 --hosts 2"} {
+	for _, line := range []string{"bench --transport=process:" + gone, "bench --transport=shared:/",
+		"explain --transports=shm,rdma", "tune --transport=rdma:x", "conformance -n 1 --hosts 2"} {
 		refuse(strings.Fields(line))
 	}
 }

@@ -67,8 +67,8 @@ func (s Spec) resolve() (Spec, error) {
 		s, orNone(names))
 }
 
-// Check says why the transport that a text names cannot be loaded, where that is seen without loading it: the text is no
-// spec, or what it names is not there.
+// Check says why the transport that a text names cannot be loaded, where that is seen without loading it: the text is
+// no spec, or what it names is not there.
 func Check(text string) error {
 	spec, err := ParseSpec(text)
 	if err == nil && spec.Carrier != Builtin {

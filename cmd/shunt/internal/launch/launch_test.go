@@ -146,8 +146,8 @@ func within(t *testing.T, length time.Duration) {
 	t.Cleanup(func() { oneRequest = before })
 }
 
-// A signal that comes twice at once, as from timeout or by way of a wrapper, asks for the end once: it ends no rank that
-// handles it.
+// A signal that comes twice at once, as from timeout or by way of a wrapper, asks for the end once: it ends no rank
+// that handles it.
 func TestSignalTwiceAtOnceIsOneRequest(t *testing.T) {
 	within(t, time.Hour)
 	out := &notifyingBuffer{found: make(chan struct{}), want: 2}
@@ -334,14 +334,16 @@ func TestLinesStayWhole(t *testing.T) {
 		}
 	}
 	long := strings.Repeat("x", maxLine)
+	require.Len(t, long, 1<<20, "as the help says")
 	write("a", "b\nc", "\n\n", long, "more\n", long)
 	require.NoError(t, newLineWriter(to, "[8] ").emit([]byte("hello\n")))
 	write("rest\n", "tail")
 	w.flush()
-	write("short", strings.Repeat("x", maxLine-10), "\n", "a")
+	write("short", long[10:], "\n", "a")
 	require.LessOrEqual(t, cap(w.pending), keptRoom, "room for a long line goes with it")
 	w.flush()
-	require.Equal(t, "[7] ab\n[7] c\n[7] \n[7] "+long+"more\n[7] "+long+"\n[8] hello\n[7] rest\n[7] tailshort"+strings.Repeat("x", maxLine-10)+"\n[7] a", out.String())
+	require.Equal(t, "[7] ab\n[7] c\n[7] \n[7] "+long+"more\n[7] "+long+"\n[8] hello\n[7] rest\n[7] tailshort"+long[10:]+
+		"\n[7] a", out.String())
 }
 
 // Ctrl-Z stops the ranks and the launcher, and what continues it continues them.
