@@ -171,6 +171,16 @@ def test_callbacks_run_before_the_end(launch, request, tmp_path):
     program.nothing_left()
 
 
+def test_threads_free_tensors_at_the_end(request, tmp_path):
+    """A program may leave without destroy_process_group, with calls that it has waited for or not."""
+    if request.config.getoption("--device") != "cpu" or request.config.getoption("--backend") == "gloo":
+        pytest.skip("on GPUs no thread frees tensors; gloo: Python ends its threads through C++: std::terminate")
+    program = subprocess.run([sys.executable, HERE / "launched" / "ends.py", "cpu:shunt", tmp_path, "2"],
+                             env={**os.environ, "PYTHONPATH": str(HERE.parent), "OMP_NUM_THREADS": "1"},
+                             capture_output=True, text=True, timeout=LIMIT)
+    assert program.returncode == 0 and program.stdout == "all have left\n", program.stdout + program.stderr
+
+
 def test_ctrl_c(launch, slow):
     """SIGINT, as a terminal sends it to all processes: all end soon, none by a crash."""
     program = launch("8", "endless")

@@ -57,6 +57,6 @@ def _register() -> None:
 
 
 _register()
-# Callbacks of calls that have not been waited for.
-atexit.register(C.await_futures, datetime.timedelta(seconds=2))
+# Callbacks of calls that have not been waited for, and threads that free their tensors.
+atexit.register(C.await_ends, datetime.timedelta(seconds=2))
 C.offer_symmetric_memory()

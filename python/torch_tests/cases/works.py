@@ -164,6 +164,19 @@ def future_at_the_end(w, name):
         getattr(work, name)().wait()
 
 
+@case(each=["get_future", "get_future_result"])
+def value_after_wait(w, name):
+    """A future that was asked for before the wait is complete behind it."""
+    t = torch.ones(3, device=w.device)
+    for _ in range(500):
+        work = dist.all_reduce(t, group=w.group, async_op=True)
+        w.needs(name == "get_future" or w.judged and w.device.type == "cpu", "no get_future_result")
+        future, again = getattr(work, name)(), work.get_future()
+        work.wait()
+        future.value()
+        again.value()
+
+
 @case()
 def callbacks_call(w):
     """Callbacks make calls and wait for them, inside each other, and for a call that was made behind their own."""
@@ -181,6 +194,17 @@ def callbacks_call(w):
         torch.cuda.synchronize()
     w._draws = 0
     w.equal([first, behind, inner, plain], [sum(w.everyone(n, kind="whole")) for n in (4_000_000, 5, 6, 7)])
+
+
+@case(worlds=(2,))
+def callbacks_of_many_wait(w):
+    """Callbacks of more calls than a group has threads wait for a call that was made behind them all."""
+    works = [dist.all_reduce(torch.ones(n, device=w.device), group=w.group, async_op=True)
+             for n in (4_000_000, 5, 6, 7, 8)]
+    w.needs(w.judged, "gloo: two threads run callbacks and calls, and both are in callbacks here")
+    futures = [work.get_future().then(lambda _: works[-1].get_future().wait()) for work in works[:-1]]
+    for future in futures:
+        future.wait()
 
 
 @case()

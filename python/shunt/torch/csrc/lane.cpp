@@ -2,12 +2,6 @@
 
 namespace shunt_torch {
 
-namespace {
-
-thread_local const Lane* served = nullptr;  // whose queue this thread runs
-
-}  // namespace
-
 void Lane::refuseStopped(const Where& where) const {
   if (!stopped_.empty()) C10_THROW_ERROR(DistBackendError, c10::str("shunt: ", where.str(), ": ", stopped_));
 }
@@ -23,7 +17,7 @@ void Lane::take(const Where& where) {
   refuseStopped(where);
   TORCH_CHECK(holder_ != std::this_thread::get_id(), "shunt: ", where.str(),
               ": called by a signal handler while this thread runs a call of the same group, for which it would wait");
-  if (served == this) spare();
+  if (!queue_.empty()) serve();
   if (busy_ || !queue_.empty()) refuseForked(where);
   while (busy_ || !queue_.empty()) {
     changed_.wait_for(lock, std::chrono::milliseconds(100));
@@ -37,10 +31,15 @@ void Lane::take(const Where& where) {
   holder_ = std::this_thread::get_id();
 }
 
-void Lane::release() {
+void Lane::release(bool leaves) {
   std::lock_guard<std::mutex> lock(mutex_);
   busy_ = false;
   holder_ = {};
+  if (leaves) serving_--;
+  try {
+    if (!queue_.empty()) serve();
+  } catch (const std::system_error&) {  // no further thread: this one serves the queue when it is back
+  }
   if (queue_.empty()) changed_.notify_all();
   else queued_.notify_one();
 }
@@ -49,36 +48,30 @@ void Lane::enqueue(c10::intrusive_ptr<HostWork> work, const Where& where) {
   refuseForked(where);
   std::lock_guard<std::mutex> lock(mutex_);
   refuseStopped(where);
-  if (threads_.empty() || served == this) spare();
+  serve();
   queue_.push_back(std::move(work));
   if (!busy_) queued_.notify_one();
 }
 
-void Lane::spare() {
-  if (idle_ > 0) return;
+void Lane::serve() {
+  if (serving_ > 0) return;
   threads_.emplace_back([lane = shared_from_this()] { lane->loop(); });
-  idle_++;
+  serving_++;
 }
 
 void Lane::loop() {
-  served = this;
   std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
     queued_.wait(lock, [this] { return !busy_ && (!queue_.empty() || !stopped_.empty()); });
-    idle_--;
     if (queue_.empty()) return;
     auto work = std::move(queue_.front());
     queue_.pop_front();
     busy_ = true;
     lock.unlock();
-    // The lane is free before anyone learns of the end. Two threads are enough for callbacks that only wait.
-    work->run([this] { release(); }, [this] {
-      std::lock_guard<std::mutex> again(mutex_);
-      if (threads_.size() < 2) spare();
-    });
-    work.reset();
+    // The lane is free before anyone learns of the end.
+    bool left = HostWork::run(std::move(work), [this](bool callbacks) { release(callbacks); });
     lock.lock();
-    idle_++;
+    if (left) serving_++;
   }
 }
 
@@ -102,7 +95,7 @@ void Lane::join() {
       queued_.notify_all();
     }
     for (auto& work : left)
-      work->fail(std::make_exception_ptr(c10::DistBackendError(
+      HostWork::fail(work, std::make_exception_ptr(c10::DistBackendError(
           {__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, "shunt: " + stopped_ + " before the call ran")));
     // The last thing that a thread does may have been to start another.
     if (threads.empty()) return;

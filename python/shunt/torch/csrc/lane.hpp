@@ -55,8 +55,8 @@ class Lane : public std::enable_shared_from_this<Lane> {
   };
 
   void take(const Where& where);
-  void release();
-  void spare();  // makes a thread, unless one waits for a call; with mutex_
+  void release(bool leaves = false);  // leaves: this thread serves the queue and runs callbacks now
+  void serve();                       // makes a thread, unless one serves the queue; with mutex_
   void loop();
   void refuseStopped(const Where& where) const;
   void refuseForked(const Where& where) const;
@@ -70,7 +70,7 @@ class Lane : public std::enable_shared_from_this<Lane> {
   const pid_t process_ = getpid();  // the one that has the threads
   std::string stopped_;  // why calls are refused, if they are
   std::vector<std::thread> threads_;
-  int idle_ = 0;  // threads that wait for a call
+  int serving_ = 0;  // threads that wait for a call or run one: those of callbacks may wait for anything
 };
 
 }  // namespace shunt_torch

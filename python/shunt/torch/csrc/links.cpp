@@ -129,8 +129,8 @@ c10::intrusive_ptr<Work> Links::toSelf(const at::Tensor& tensor, bool sends, uin
     why = std::current_exception();
   }
   for (auto& work : {other.work, mine.work})
-    if (why) work->fail(why);
-    else work->run([] {}, [] {});
+    if (why) HostWork::fail(work, why);
+    else HostWork::run(work, [](bool) {});
   return mine.work;
 }
 
@@ -216,9 +216,10 @@ void Links::endSelf(const std::string& text) {
     selfRecvs_.clear();
   }
   for (auto& waiting : left)
-    waiting.work->fail(std::make_exception_ptr(
-        c10::DistBackendError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
-                              c10::str("shunt: ", text, " before this rank's other end of the message came"))));
+    HostWork::fail(waiting.work,
+                   std::make_exception_ptr(c10::DistBackendError(
+                       {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
+                       c10::str("shunt: ", text, " before this rank's other end of the message came"))));
 }
 
 std::vector<std::unique_ptr<Communicator>> Links::end(const std::string& text, Milliseconds limit) {

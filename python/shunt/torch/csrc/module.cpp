@@ -32,8 +32,9 @@ PYBIND11_MODULE(_C, m) {
   m.attr("torch_version") = TORCH_VERSION;
   m.attr("built") = py::make_tuple(builtFrom(), kBuilt);
   m.def("load", &load, "Finds the functions of libshunt in the library at this path.");
-  m.def("await_futures", &awaitFutures, py::call_guard<py::gil_scoped_release>(),
-        "Waits at most so long for the futures of calls on host memory; returns whether all have ended.");
+  m.def("await_ends", &awaitEnds, py::call_guard<py::gil_scoped_release>(),
+        "Waits at most so long for the futures of calls on host memory, and until no call frees tensors; returns "
+        "whether all have ended. Calls that end later free none.");
   m.def("offer_symmetric_memory", &offerSymmetricMemory, "Offers torch's symm_mem the backend SHUNT.");
 
   py::class_<ShuntBackend::Options, c10::intrusive_ptr<ShuntBackend::Options>, c10d::Backend::Options>(m, "Options")

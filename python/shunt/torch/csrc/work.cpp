@@ -1,5 +1,7 @@
 #include "work.hpp"
 
+#include <pthread.h>
+
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -20,11 +22,12 @@ void settle(c10::ivalue::Future& future, const std::exception_ptr& why, c10::IVa
   else future.markCompleted(std::move(value));
 }
 
-// How many futures of calls on host memory are to be completed.
+// What Python's end waits for: futures of calls on host memory that are to be completed, and calls that end.
 struct Open {
   std::mutex mutex;
   std::condition_variable fewer;
   int count = 0;
+  bool awaited = false;  // nothing waits any more
 
   void add(int n) {
     std::lock_guard<std::mutex> lock(mutex);
@@ -32,10 +35,32 @@ struct Open {
   }
 };
 
+// Lanes' threads outlive the program's static objects. A forked child, which has none of them, has an Open of its own.
 Open& open() {
-  static auto* futures = new Open;  // lanes' threads outlive the program's static objects
-  return *futures;
+  static Open* own = new Open;
+  static const int forks = pthread_atfork(nullptr, nullptr, [] { own = new Open; });
+  (void)forks;
+  return *own;
 }
+
+// While one lives a call ends: its tensors are freed and callbacks run, either of which may take the GIL.
+class Ending {
+ public:
+  Ending() {
+    std::lock_guard<std::mutex> lock(open_.mutex);
+    open_.count++;
+    leaks_ = open_.awaited;
+  }
+  ~Ending() { open_.add(-1); }
+  Ending(const Ending&) = delete;
+  Ending& operator=(const Ending&) = delete;
+
+  bool leaks() const { return leaks_; }  // Python may end at any time: tensors are kept for ever
+
+ private:
+  Open& open_ = open();
+  bool leaks_;
+};
 
 int64_t resultOf(const std::exception_ptr& why) {
   return static_cast<int64_t>(why ? c10d::WorkResult::COMM_ERROR : c10d::WorkResult::SUCCESS);
@@ -43,9 +68,11 @@ int64_t resultOf(const std::exception_ptr& why) {
 
 }  // namespace
 
-bool awaitFutures(std::chrono::milliseconds limit) {
+bool awaitEnds(std::chrono::milliseconds limit) {
   std::unique_lock<std::mutex> lock(open().mutex);
-  return open().fewer.wait_for(lock, limit, [] { return open().count == 0; });
+  bool all = open().fewer.wait_for(lock, limit, [] { return open().count == 0; });
+  open().awaited = true;
+  return all;
 }
 
 HostWork::HostWork(const Where& where, OpType type, uint64_t sequence, Tensors outputs, std::function<void()> job,
@@ -60,35 +87,45 @@ HostWork::HostWork(const Where& where, OpType type, uint64_t sequence, Tensors o
     recordFunctionEndCallback_ = beginAsync(std::move(*to), where.collective, inputs.empty() ? outputs_ : inputs);
 }
 
-void HostWork::run(const std::function<void()>& after, const std::function<void()>& beforeCallbacks) {
+bool HostWork::run(c10::intrusive_ptr<HostWork> work, const std::function<void(bool)>& after) {
   std::exception_ptr why;
   try {
-    c10::InferenceMode inference(inference_);
+    c10::InferenceMode inference(work->inference_);
     at::AutoDispatchBelowAutograd noGradients;
-    job_();
+    work->job_();
   } catch (...) {
     why = std::current_exception();
   }
-  after();
-  end(why, beforeCallbacks);
+  return end(std::move(work), std::move(why), after);
 }
 
-void HostWork::fail(std::exception_ptr why) { end(std::move(why), [] {}); }
+void HostWork::fail(c10::intrusive_ptr<HostWork> work, std::exception_ptr why) {
+  (void)end(std::move(work), std::move(why), [](bool) {});
+}
 
-void HostWork::end(std::exception_ptr why, const std::function<void()>& beforeCallbacks) {
-  stayIfPythonEnds();  // tensors and callbacks may be Python's
-  job_ = nullptr;
-  finish(why);
-  c10::intrusive_ptr<c10::ivalue::Future> future, result;
+bool HostWork::end(c10::intrusive_ptr<HostWork> work, std::exception_ptr why, const std::function<void(bool)>& after) {
+  int futures;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
-    future = future_;
-    result = futureResult_;
+    std::lock_guard<std::mutex> lock(work->mutex_);
+    work->ended_ = true;
+    work->exception_ = std::move(why);
+    futures = (work->future_ ? 1 : 0) + (work->futureResult_ ? 1 : 0);
   }
-  if (future || result) beforeCallbacks();
-  if (future) settle(*future, why, c10::IValue(outputs_));
-  if (result) result->markCompleted(c10::IValue(resultOf(why)));
-  open().add(-(future ? 1 : 0) - (result ? 1 : 0));
+  after(futures > 0);
+  Ending ending;
+  stayIfPythonEnds();
+  if (ending.leaks()) new auto(work);
+  else work->job_ = nullptr;
+  if (work->future_) settle(*work->future_, work->exception_, c10::IValue(work->outputs_));
+  else work->settleResult();
+  open().add(-futures);
+  work.reset();
+  return futures > 0;
+}
+
+void HostWork::settleResult() {
+  if (futureResult_) futureResult_->markCompleted(c10::IValue(resultOf(exception_)));
+  else finish(exception_);
 }
 
 bool HostWork::wait(std::chrono::milliseconds timeout) {
@@ -116,22 +153,33 @@ bool HostWork::wait(std::chrono::milliseconds timeout) {
 }
 
 // What end completes was asked for before; a future that is asked for later is complete from the start, and not kept:
-// end may be on its way.
+// end may be on its way. Who has waited finds futures complete, and callbacks may wait for the call: so it is the first
+// callback of a future that goes on with the end.
 c10::intrusive_ptr<c10::ivalue::Future> HostWork::getFuture() {
   std::lock_guard<std::mutex> lock(mutex_);
-  auto future = future_ ? future_ : tensorsFuture();
-  if (!completed_ && !future_) open().add(1);
-  if (!completed_) future_ = future;
-  else if (!future_) settle(*future, exception_, c10::IValue(outputs_));
+  if (future_) return future_;
+  auto future = tensorsFuture();
+  if (ended_) {
+    settle(*future, exception_, c10::IValue(outputs_));
+  } else {
+    future->addCallback([this](auto&) { settleResult(); }, false);
+    open().add(1);
+    future_ = future;
+  }
   return future;
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> HostWork::getFutureResult() {
   std::lock_guard<std::mutex> lock(mutex_);
-  auto future = futureResult_ ? futureResult_ : c10::make_intrusive<c10::ivalue::Future>(c10::IntType::get());
-  if (!completed_ && !futureResult_) open().add(1);
-  if (!completed_) futureResult_ = future;
-  else if (!futureResult_) future->markCompleted(c10::IValue(resultOf(exception_)));
+  if (futureResult_) return futureResult_;
+  auto future = c10::make_intrusive<c10::ivalue::Future>(c10::IntType::get());
+  if (ended_) {
+    future->markCompleted(c10::IValue(resultOf(exception_)));
+  } else {
+    future->addCallback([this](auto&) { finish(exception_); }, false);
+    open().add(1);
+    futureResult_ = future;
+  }
   return future;
 }
 

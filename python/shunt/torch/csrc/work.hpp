@@ -20,9 +20,10 @@ using Tensors = std::vector<at::Tensor>;
 // Longer deadlines, as of programs that want none, are this one: it is added to times without overflow.
 constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 3650);
 
-// Waits until no call on host memory has a future to complete: the interpreter's end ends threads that run callbacks of
-// Python's, which C++ does not survive. Returns whether none is left within the limit.
-bool awaitFutures(std::chrono::milliseconds limit);
+// For the interpreter's end, which ends threads that take the GIL, as C++ does not survive: waits until no call on host
+// memory has a future to complete or frees tensors, and returns whether that came within the limit. Calls that end
+// later free none.
+bool awaitEnds(std::chrono::milliseconds limit);
 
 // A call on host memory, run by a lane. Its job keeps the tensors alive until it has run.
 class HostWork : public Work {
@@ -31,12 +32,12 @@ class HostWork : public Work {
   HostWork(const Where& where, OpType type, uint64_t sequence, Tensors outputs, std::function<void()> job,
            const Tensors& inputs = {});
 
-  // Runs the job, once; after is called when the job has ended and no caller was notified yet, beforeCallbacks if there
-  // may be callbacks, which run here.
-  void run(const std::function<void()>& after, const std::function<void()>& beforeCallbacks);
+  // Runs the job, once. after is called when the job has ended and no caller was notified yet, with whether there may
+  // be callbacks, which run here then; returns that too.
+  static bool run(c10::intrusive_ptr<HostWork> work, const std::function<void(bool)>& after);
 
   // Ends it without running it.
-  void fail(std::exception_ptr why);
+  static void fail(c10::intrusive_ptr<HostWork> work, std::exception_ptr why);
 
   bool wait(std::chrono::milliseconds timeout) override;
   std::vector<at::Tensor> result() override { return outputs_; }
@@ -47,7 +48,8 @@ class HostWork : public Work {
   void setSourceRank(int rank) { source_ = rank; }
 
  private:
-  void end(std::exception_ptr why, const std::function<void()>& beforeCallbacks);
+  static bool end(c10::intrusive_ptr<HostWork> work, std::exception_ptr why, const std::function<void(bool)>& after);
+  void settleResult();  // completes the second future, then lets waiters go
 
   const char* const collective_;
   const std::string group_;  // a copy, as a Work may outlive its group
@@ -56,8 +58,9 @@ class HostWork : public Work {
   Tensors outputs_;
   std::function<void()> job_;
   const bool inference_ = c10::InferenceMode::is_enabled();  // of the caller, whose tensors they are
-  c10::intrusive_ptr<c10::ivalue::Future> future_;  // guarded by mutex_, made when asked for
-  c10::intrusive_ptr<c10::ivalue::Future> futureResult_;
+  // Guarded by mutex_, as exception_ is; the same from ended_ on.
+  bool ended_ = false;
+  c10::intrusive_ptr<c10::ivalue::Future> future_, futureResult_;  // made when asked for
 };
 
 // What a stream still uses of a tensor is not given to another one when the tensor is freed.
