@@ -132,6 +132,33 @@ def all_to_all_uneven_lists(w):
     w.same(run, model=lambda: [tensor(source, w.rank) for source in range(w.size)])
 
 
+#: Calls of a list, another tensor and another list; they return where the result is.
+WITHIN = {
+    "all_gather": lambda out, one, _, root, group: dist.all_gather(out, one, group=group) or out,
+    "reduce_scatter": lambda list_, one, _, root, group: dist.reduce_scatter(one, list_, group=group) or one,
+    "gather": lambda out, one, _, root, group: dist.gather(one, out if root else None, 0, group=group) or out,
+    "scatter": lambda list_, one, _, root, group: dist.scatter(one, list_ if root else None, 0, group=group) or one,
+    "all_to_all": lambda out, _, list_, root, group: dist.all_to_all(out, list_, group=group) or out,
+}
+
+
+@case(each=[(name, which) for name in WITHIN for which in ("first", "last", "own")])
+def list_that_holds_the_other_tensor(w, name, which):
+    """The result is that of separate tensors, wherever the list's tensors lie."""
+    w.needs(w.judged, "gloo overwrites what it still has to send, nccl's result depends on where tensors lie")
+    at = {"first": 0, "last": w.size - 1, "own": w.rank}[which]
+    whole = w.own(5 * w.size, kind="whole")
+
+    def run(list_, one, others):
+        return WITHIN[name](list_, one, others, w.rank == 0, w.group)
+    apart = list(whole.clone().chunk(w.size))
+    want = run(apart, apart[at].clone(), [t.clone() for t in apart])
+    together = list(whole.clone().chunk(w.size))
+    w.equal(run(together, together[at], together), want)
+    pieces = [t.clone() for t in whole.chunk(w.size)]
+    w.equal(run(pieces, pieces[at], pieces), want)
+
+
 @case(each=MIXED)
 def all_to_all_single(w, shape, dtype):
     def run(group):

@@ -132,7 +132,8 @@ bool even(const std::vector<at::Tensor>& tensors) {
   return true;
 }
 
-Flat::Flat(const std::vector<at::Tensor>& tensors) : tensors_(tensors), data_(nullptr) {
+Flat::Flat(const std::vector<at::Tensor>& tensors, at::TensorList others, size_t inPlace)
+    : tensors_(tensors), data_(nullptr) {
   if (tensors_.empty()) return;
   int64_t total = 0;
   bool adjacent = true;
@@ -141,6 +142,12 @@ Flat::Flat(const std::vector<at::Tensor>& tensors) : tensors_(tensors), data_(nu
     adjacent = adjacent && tensor.is_alias_of(tensors_[0]) &&
                static_cast<char*>(tensor.data_ptr()) == first + total * tensor.itemsize();
     total += tensor.numel();
+  }
+  auto* end = first + total * tensors_[0].itemsize();
+  for (auto& other : others) {
+    auto* data = static_cast<char*>(other.data_ptr());
+    bool own = inPlace < tensors_.size() && data == tensors_[inPlace].data_ptr();
+    adjacent = adjacent && (own || data >= end || data + other.nbytes() <= first);
   }
   if (!adjacent) staging_ = at::empty({total}, tensors_[0].options());
   data_ = adjacent ? first : staging_.data_ptr();

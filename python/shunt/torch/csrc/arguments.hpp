@@ -51,10 +51,12 @@ void checkRank(int64_t rank, int size, const char* argument, const Where& where)
 // Returns whether all tensors have the same number of elements.
 bool even(const std::vector<at::Tensor>& tensors);
 
-// Several tensors as one piece of memory: theirs, if they lie one behind the other, or a staging copy.
+// Several tensors as one piece of memory: theirs, if they lie one behind the other and apart from the call's others, or
+// a staging copy.
 class Flat {
  public:
-  explicit Flat(const std::vector<at::Tensor>& tensors);
+  // inPlace: the tensor that one of others may be.
+  explicit Flat(const std::vector<at::Tensor>& tensors, at::TensorList others = {}, size_t inPlace = SIZE_MAX);
 
   void gather();   // copies the tensors into the staging memory, if there is one
   void scatter();  // copies the staging memory back

@@ -1,5 +1,6 @@
 // lists.cpp: collectives of a list with one tensor for each rank. Tensors that lie one behind the other in memory,
-// as those of chunk() do, are used where they are; others go through a staging copy.
+// as those of chunk() do, are used where they are; others, and those in which the call's other tensor lies, go through
+// a staging copy.
 #include "lists.hpp"
 
 #include "submit.hpp"
@@ -38,7 +39,7 @@ void checkNumel(const Tensors& tensors, int64_t numel, const char* argument, con
 void gatherList(Communicator& communicator, const Tensors& outputs, const at::Tensor& input, const Where& where,
                 Milliseconds timeout, void* stream) {
   auto elements = elementsOf(input.scalar_type());
-  Flat flat(outputs);
+  Flat flat(outputs, input, where.rank);
   auto counts = flat.counts(elements.size);
   auto op = listOperation(even(outputs) ? SHUNT_COLL_ALL_GATHER : SHUNT_COLL_ALL_GATHER_V, input.data_ptr(),
                           flat.data(), elements.dtype, stream);
@@ -99,7 +100,7 @@ WorkPtr ShuntBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs, cons
   auto r = reductionOf(opts.reduceOp, output.scalar_type(), call.where);
   return submit(call, channel(output.device(), call.where), outputs, list,
                 [call, list, output, r](Communicator& communicator, void* stream) {
-    Flat flat(list);
+    Flat flat(list, output, call.where.rank);
     flat.gather();
     auto counts = flat.counts(r.size);
     auto op = listOperation(even(list) ? SHUNT_COLL_REDUCE_SCATTER : SHUNT_COLL_REDUCE_SCATTER_V, flat.data(),
@@ -130,7 +131,7 @@ WorkPtr ShuntBackend::gather(TensorLists& outputs, Tensors& inputs, const c10d::
   return submit(call, channel(input.device(), call.where), list, inputs,
                 [call, list, input, root](Communicator& communicator, void* stream) {
     auto elements = elementsOf(input.scalar_type());
-    Flat flat(list);
+    Flat flat(list, input, root);
     auto op = listOperation(SHUNT_COLL_GATHER, input.data_ptr(), flat.data(), elements.dtype, stream);
     op.count = elements.of(input);
     op.root = root;
@@ -157,7 +158,7 @@ WorkPtr ShuntBackend::scatter(Tensors& outputs, TensorLists& inputs, const c10d:
   return submit(call, channel(output.device(), call.where), outputs, list,
                 [call, list, output, root](Communicator& communicator, void* stream) {
     auto elements = elementsOf(output.scalar_type());
-    Flat flat(list);
+    Flat flat(list, output, root);
     flat.gather();
     auto op = listOperation(SHUNT_COLL_SCATTER, flat.data(), output.data_ptr(), elements.dtype, stream);
     op.count = elements.of(output);
@@ -175,7 +176,7 @@ WorkPtr ShuntBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::Al
   return submit(call, channel(inputs[0].device(), call.where), outputs, inputs,
                 [call, outputs, inputs](Communicator& communicator, void* stream) {
     auto elements = elementsOf(inputs[0].scalar_type());
-    Flat from(inputs), to(outputs);
+    Flat from(inputs), to(outputs, inputs);
     from.gather();
     auto send = from.counts(elements.size), recv = to.counts(elements.size);
     auto op = listOperation(SHUNT_COLL_ALL_TO_ALL_V, from.data(), to.data(), elements.dtype, stream);
