@@ -265,7 +265,17 @@ std::exception_ptr JointWork::exception() const {
 }
 
 bool JointWork::wait(std::chrono::milliseconds timeout) {
-  for (auto& part : parts_) part->wait(timeout);
+  // Others may write into their tensors until they have ended too.
+  std::exception_ptr first;
+  for (auto& part : parts_) {
+    try {
+      part->wait(timeout);
+    } catch (...) {
+      if (!part->isCompleted()) throw;  // the wait has failed
+      if (!first) first = std::current_exception();
+    }
+  }
+  if (first) std::rethrow_exception(first);
   return true;
 }
 
