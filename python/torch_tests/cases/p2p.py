@@ -236,3 +236,39 @@ def any_rank_in_groups_of_one_name(w):
             w.truth_barrier()
         group.shutdown()
         w.truth_barrier()
+
+
+@case(worlds=(2,), each=["isend", "irecv"])
+def to_oneself_without_the_other_end(w, name):
+    """It fails at its deadline, with its future, and another message to oneself comes after it."""
+    w.needs(w.judged and w.device.type == "cpu", "gloo and GPUs: no messages to oneself")
+    group = w.new_group(seconds=0.3)
+    work = getattr(dist, name)(torch.ones(3), w.rank, group=group)
+    future = work.get_future()
+    w.raises(lambda: work.wait(), "timeout", name[1:], "0.3 s", "other end")
+    w.raises(future.value, "timeout")
+    out = torch.zeros(3)
+    works = [dist.irecv(out, w.rank, group=group), dist.isend(torch.ones(3), w.rank, group=group)]
+    for work in works:
+        work.wait()
+    w.equal(out, torch.ones(3))
+    dist.destroy_process_group(group)
+
+
+@case(worlds=(2,))
+def batch_with_one_that_fails(w):
+    """wait ends when all parts have: one has failed, and the memory of the others is the caller's again."""
+    w.needs(w.device.type == "cpu" and w.judged, "gloo waits for one after the other; on GPUs wait does not block")
+    group = w.new_group()
+    if w.rank == 0:
+        wrong, right = torch.zeros(2), torch.zeros(5)
+        ops = [dist.P2POp(dist.irecv, wrong, w.rank, group=group), dist.P2POp(dist.isend, right, w.rank, group=group),
+               dist.P2POp(dist.irecv, right, 1, group=group)]
+        work, = dist.batch_isend_irecv(ops)
+        w.meet()
+        w.raises(work.wait, "bytes")
+        w.equal(right, torch.ones(5))
+    else:
+        w.meet()
+        dist.send(torch.ones(5), 0, group=group)
+    dist.destroy_process_group(group)

@@ -26,6 +26,14 @@ std::string Where::label(const std::vector<int>& ranks) const {
 
 void throwTimeout(const std::string& text) { C10_THROW_ERROR(DistBackendError, "shunt: timeout in " + text); }
 
+std::exception_ptr timeoutError(const std::string& text) {
+  try {
+    throwTimeout(text);
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
 std::string renumbered(const std::string& text, const std::vector<int>& ranks) {
   static const std::string before = "rank ";
   std::string out;

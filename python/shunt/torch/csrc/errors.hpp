@@ -52,6 +52,7 @@ std::string advised(std::string text);
 
 // A DistBackendError that says "timeout", by which programs tell it from others.
 [[noreturn]] void throwTimeout(const std::string& text);
+std::exception_ptr timeoutError(const std::string& text);
 
 inline void check(shunt_status status, const Where& where, const std::vector<int>& ranks = {}) {
   if (C10_UNLIKELY(status != SHUNT_OK)) throwStatus(status, where, ranks);

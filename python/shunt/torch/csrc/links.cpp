@@ -71,7 +71,7 @@ Communicator& Links::Link::connect(const Where& where, Milliseconds timeout) {
 }
 
 c10::intrusive_ptr<Work> Links::send(const at::Tensor& tensor, int peer, Milliseconds timeout, uint64_t sequence) {
-  if (peer == rank_) return toSelf(tensor, true, sequence);
+  if (peer == rank_) return toSelf(tensor, true, timeout, sequence);
   auto w = where("send");
   auto l = link(rank_, peer);
   auto work = c10::make_intrusive<HostWork>(
@@ -87,7 +87,7 @@ c10::intrusive_ptr<Work> Links::send(const at::Tensor& tensor, int peer, Millise
 }
 
 c10::intrusive_ptr<Work> Links::recv(const at::Tensor& tensor, int peer, Milliseconds timeout, uint64_t sequence) {
-  if (peer == rank_) return toSelf(tensor, false, sequence);
+  if (peer == rank_) return toSelf(tensor, false, timeout, sequence);
   auto w = where("recv");
   auto l = link(peer, rank_);
   l->taken++;
@@ -100,7 +100,8 @@ c10::intrusive_ptr<Work> Links::recv(const at::Tensor& tensor, int peer, Millise
   return work;
 }
 
-c10::intrusive_ptr<Work> Links::toSelf(const at::Tensor& tensor, bool sends, uint64_t sequence) {
+c10::intrusive_ptr<Work> Links::toSelf(const at::Tensor& tensor, bool sends, Milliseconds timeout,
+                                      uint64_t sequence) {
   Waiting mine{tensor, nullptr}, other;
   auto w = where(sends ? "send" : "recv");
   mine.work = c10::make_intrusive<HostWork>(w, sends ? OpType::SEND : OpType::RECV, sequence,
@@ -111,11 +112,19 @@ c10::intrusive_ptr<Work> Links::toSelf(const at::Tensor& tensor, bool sends, uin
     if (closing_) C10_THROW_ERROR(DistBackendError, c10::str("shunt: ", w.str(), ": the group was closed"));
     auto& others = sends ? selfRecvs_ : selfSends_;
     if (others.empty()) {
-      (sends ? selfSends_ : selfRecvs_).push_back(mine);
+      auto& waiting = sends ? selfSends_ : selfRecvs_;
+      auto overdue = c10::make_intrusive<HostWork>(
+          w, OpType::UNKNOWN, 0, Tensors{},
+          [this, w, &waiting, work = mine.work, timeout, until = std::chrono::steady_clock::now() + timeout] {
+            endOverdue(w, waiting, work, timeout, until);
+          });
+      self_->enqueue(std::move(overdue), w);
+      waiting.push_back(mine);
       return mine.work;
     }
     other = others.front();
     others.pop_front();
+    met_.notify_all();
   }
   auto& from = sends ? tensor : other.tensor;
   auto& to = sends ? other.tensor : tensor;
@@ -132,6 +141,23 @@ c10::intrusive_ptr<Work> Links::toSelf(const at::Tensor& tensor, bool sends, uin
     if (why) HostWork::fail(work, why);
     else HostWork::run(work, [](bool) {});
   return mine.work;
+}
+
+void Links::endOverdue(const Where& where, std::deque<Waiting>& waiting, const c10::intrusive_ptr<HostWork>& work,
+                       Milliseconds timeout, std::chrono::steady_clock::time_point until) {
+  {
+    std::unique_lock<std::mutex> lock(mutex_);
+    auto place = [&] {
+      return std::find_if(waiting.begin(), waiting.end(), [&](auto& message) { return message.work == work; });
+    };
+    met_.wait_for(lock, until - std::chrono::steady_clock::now(), [&] { return place() == waiting.end(); });
+    auto found = place();
+    if (found == waiting.end()) return;
+    waiting.erase(found);
+  }
+  std::string text = c10::str(where.str(), ": this rank has not called the other end of its message to itself within ",
+                              static_cast<double>(timeout.count()) / 1000, " s");
+  HostWork::fail(work, timeoutError(text));
 }
 
 void Links::tryConnect(int from, Milliseconds timeout) {
@@ -214,6 +240,7 @@ void Links::endSelf(const std::string& text) {
     left.swap(selfSends_);
     left.insert(left.end(), selfRecvs_.begin(), selfRecvs_.end());
     selfRecvs_.clear();
+    met_.notify_all();
   }
   for (auto& waiting : left)
     HostWork::fail(waiting.work,
@@ -226,6 +253,7 @@ std::vector<std::unique_ptr<Communicator>> Links::end(const std::string& text, M
   auto until = std::chrono::steady_clock::now() + limit;
   (void)any_->stop(text, limit);
   endSelf(text);
+  (void)self_->stop(text, limit);
   std::map<std::pair<int, int>, std::shared_ptr<Link>> links;
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -237,6 +265,7 @@ std::vector<std::unique_ptr<Communicator>> Links::end(const std::string& text, M
     ended.push_back(link->channel.end(text, std::max(left, Milliseconds(0))));
   }
   any_->join();
+  self_->join();
   return ended;
 }
 

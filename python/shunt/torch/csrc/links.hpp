@@ -62,7 +62,10 @@ class Links {
   std::string key(int from, int to) const;
   std::string counter(int from, int to) const;
   void announce(Link& link, Communicator& communicator, int peer);
-  c10::intrusive_ptr<Work> toSelf(const at::Tensor& tensor, bool sends, uint64_t sequence);
+  c10::intrusive_ptr<Work> toSelf(const at::Tensor& tensor, bool sends, Milliseconds timeout, uint64_t sequence);
+  // Returns once a message to oneself waits no more; at until it fails.
+  void endOverdue(const Where& where, std::deque<Waiting>& waiting, const c10::intrusive_ptr<HostWork>& work,
+                  Milliseconds timeout, std::chrono::steady_clock::time_point until);
   int findSender(const Where& where, Milliseconds timeout);
   void tryConnect(int from, Milliseconds timeout);
 
@@ -75,8 +78,10 @@ class Links {
   std::mutex mutex_;
   std::map<std::pair<int, int>, std::shared_ptr<Link>> links_;
   std::deque<Waiting> selfSends_, selfRecvs_;
+  std::condition_variable met_;  // messages to oneself wait no more
   std::atomic<bool> closing_{false};
-  const std::shared_ptr<Lane> any_ = std::make_shared<Lane>();  // receives from any rank
+  const std::shared_ptr<Lane> any_ = std::make_shared<Lane>();   // receives from any rank
+  const std::shared_ptr<Lane> self_ = std::make_shared<Lane>();  // deadlines of messages to oneself
 };
 
 }  // namespace shunt_torch
