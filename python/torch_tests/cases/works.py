@@ -2,6 +2,7 @@
 
 import datetime
 import os
+import time
 
 import torch
 import torch.distributed as dist
@@ -120,6 +121,29 @@ def waited_too_short(w):
             work = start(torch.ones(3))
         if w.rank < 2 or name != "recv":
             work.wait()
+
+
+@case(worlds=(2,), each=["of a call", "set for a while"])
+def short_deadline_passes(w, kind):
+    """A short deadline of the first call is not that of later ones."""
+    w.needs(w.device.type == "cpu", "on GPUs the first call's deadline stays")
+    group = w.new_group()
+    own = group._get_backend(w.device)
+    short = datetime.timedelta(seconds=1)
+    options = dist.AllreduceOptions()
+    if kind == "of a call":
+        options.timeout, options.asyncOp = short, True
+    else:
+        own.set_timeout(short)
+    own.allreduce([torch.ones(3)], options).wait()
+    own.set_timeout(datetime.timedelta(seconds=30))
+    w.meet()
+    late = torch.full((3,), float(w.rank))
+    if w.rank == 1:
+        time.sleep(1.3)  # longer than the short one
+    dist.all_reduce(late, group=group)
+    w.equal(late, torch.ones(3))
+    dist.destroy_process_group(group)
 
 
 @case(each=[name for name in CALLS if name != "barrier"])

@@ -71,7 +71,8 @@ std::string await(c10d::Store& store, const std::string& key, const std::string&
 }
 
 Communicator::Communicator(const Rendezvous& r, Milliseconds timeout, const Where& where, std::atomic<int32_t>& cancel)
-    : ranks_(r.ranks), own_(timeout) {
+    : ranks_(r.ranks), own_(std::max(timeout, r.deadline())) {
+  auto start = Clock::now();
   std::string id;
   if (r.size > 1) id = exchange(r, timeout, where, cancel);
   else {
@@ -82,7 +83,7 @@ Communicator::Communicator(const Rendezvous& r, Milliseconds timeout, const Wher
   options.rank = r.rank;
   options.world = r.size;
   options.id = id.c_str();
-  options.timeout_ms = timeout.count();
+  options.timeout_ms = own_.count();
   options.cancel = reinterpret_cast<const int32_t*>(&cancel);
   std::string label = where.label(ranks_);
   options.label = label.c_str();
@@ -97,27 +98,29 @@ Communicator::Communicator(const Rendezvous& r, Milliseconds timeout, const Wher
     if (j.status != SHUNT_OK) j.text = renumbered(api().last_error_(nullptr), ranks_);
     return j;
   });
-  bool interrupted = false;
+  bool interrupted = false, late = false;
   std::exception_ptr pointless;
   // Until, not for: libstdc++ waits on a steady clock only from GCC 11 on, and the wheel runs with older ones.
   while (joining.wait_until(std::chrono::system_clock::now() + Milliseconds(kBlockLimitMs)) !=
          std::future_status::ready) {
-    if (interrupted || pointless) continue;
+    if (interrupted || late || pointless) continue;
     try {
       if (r.watch) r.watch(where);
     } catch (...) {
       pointless = std::current_exception();
     }
     interrupted = onMainThread() && signalRaised();
-    if (interrupted || pointless) cancel = 1;
+    late = timeout < own_ && Clock::now() - start > timeout;
+    if (interrupted || late || pointless) cancel = 1;
   }
   Joined joined = joining.get();
   if (r.size > 1 && r.rank == 0) forget(*r.store, r.key);
   comm_ = joined.comm;
-  if (interrupted) {
+  if (interrupted || late) {
     // No destructor runs now, and the library must not read cancel after its owner has gone.
     if (comm_ != nullptr) (void)api().close_(comm_);
-    throwPythonError();
+    if (interrupted) throwPythonError();
+    throwTimeout(c10::str(where.str(), ": the ranks have not all joined within ", seconds(timeout)));
   }
   if (joined.status != SHUNT_OK && pointless) std::rethrow_exception(pointless);
   if (joined.status == SHUNT_TIMEOUT) throwTimeout(c10::str(where.str(), ": ", joined.text));

@@ -27,12 +27,14 @@ struct Rendezvous {
   c10::Device device;
   std::string awaited;  // what the others wait for, in errors
   std::function<void(const Where&)> watch;  // called while it waits; throws what makes waiting pointless. May be empty.
+  std::function<Milliseconds()> deadline;   // the group's, which outlasts that of the call that joins
   std::vector<int> ranks = {};  // of a communicator of two of the group's ranks: which they are in the group
 };
 
 class Communicator {
  public:
-  // Collective: joins the ranks. cancel is a word that ends it on every rank once it is set; Ctrl-C does so too.
+  // Collective: joins the ranks within timeout. Its operations have until the group's deadline, or timeout if that is
+  // longer; run takes shorter ones. cancel is a word that ends it on every rank once it is set; Ctrl-C does so too.
   Communicator(const Rendezvous& rendezvous, Milliseconds timeout, const Where& where, std::atomic<int32_t>& cancel);
   // Closes it: waits for this rank's operations in flight, at most its deadline.
   ~Communicator();

@@ -26,8 +26,9 @@ constexpr int kSender = 0, kReceiver = 1;  // ranks of a link's communicator
 }  // namespace
 
 Links::Links(c10::intrusive_ptr<c10d::Store> store, int rank, int size, const std::string* group,
-             std::function<void(const Where&)> watch)
-    : store_(std::move(store)), rank_(rank), size_(size), group_(group), watch_(std::move(watch)) {}
+             std::function<void(const Where&)> watch, std::function<Milliseconds()> deadline)
+    : store_(std::move(store)), rank_(rank), size_(size), group_(group), watch_(std::move(watch)),
+      deadline_(std::move(deadline)) {}
 
 Links::~Links() { closeTogether(end("the group was destroyed", Milliseconds(0))); }
 
@@ -51,7 +52,7 @@ std::shared_ptr<Links::Link> Links::link(int from, int to) {
   if (link) return link;
   bool sends = from == rank_;
   link = std::make_shared<Link>(Rendezvous{store_, key(from, to), sends ? kSender : kReceiver, 2, at::kCPU,
-                                           c10::str("rank ", from, " to send"), watch_, {from, to}});
+                                           c10::str("rank ", from, " to send"), watch_, deadline_, {from, to}});
   return link;
 }
 

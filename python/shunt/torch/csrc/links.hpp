@@ -19,7 +19,7 @@ class Links {
  public:
   // watch throws once messages cannot come any more, as when the group's communicator has failed.
   Links(c10::intrusive_ptr<c10d::Store> store, int rank, int size, const std::string* group,
-        std::function<void(const Where&)> watch);
+        std::function<void(const Where&)> watch, std::function<Milliseconds()> deadline);
   ~Links();
 
   c10::intrusive_ptr<Work> send(const at::Tensor& tensor, int peer, Milliseconds timeout, uint64_t sequence);
@@ -75,6 +75,7 @@ class Links {
   const int rank_, size_;
   const std::string* group_;
   const std::function<void(const Where&)> watch_;
+  const std::function<Milliseconds()> deadline_;
   std::mutex mutex_;
   std::map<std::pair<int, int>, std::shared_ptr<Link>> links_;
   std::deque<Waiting> selfSends_, selfRecvs_;
