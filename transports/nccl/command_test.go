@@ -95,6 +95,23 @@ func TestACommandEndsWithItsContext(t *testing.T) {
 	}, 20*time.Second, time.Millisecond, "NCCL goes on")
 }
 
+// What ends NCCL's work with a command has begun when the command returns: Close may come next, and frees what it uses.
+func TestACommandThatEndsEarlyHasAbortedNccl(t *testing.T) {
+	for range 20 {
+		e := stagedWorld(t, 3)[0]
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan bool)
+		go func() {
+			_ = e.do(ctx, &ring.Command{Operation: 1, Args: []int64{64, 0, 0, 0}})
+			ended <- e.isAborted()
+		}()
+		cancel()
+		if !assert.True(t, <-ended) {
+			return
+		}
+	}
+}
+
 // An abort ends the commands of an endpoint, later ones too, and what NCCL does.
 func TestAbortEndsWhatNcclDoes(t *testing.T) {
 	e := stagedWorld(t, 3)[0]

@@ -201,7 +201,11 @@ func (e *staged) do(ctx context.Context, c *ring.Command) error {
 	}
 	// What NCCL does ends with the command: what it would write to later may have another use by then.
 	stop := context.AfterFunc(ctx, func() { e.endpoint.Abort("") })
-	defer stop()
+	defer func() {
+		if !stop() { // then it may come later than Close
+			e.endpoint.Abort("")
+		}
+	}()
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
