@@ -266,6 +266,17 @@ func go_abort(number C.uint64_t, reason *C.char) (result C.int32_t) {
 	return 0
 }
 
+//export go_set_timeout
+func go_set_timeout(number C.uint64_t, milliseconds C.int64_t) (result C.int32_t) {
+	defer recovered(&result)
+	c, err := communicators.find(handle(number))
+	if err != nil {
+		return status(nil, err)
+	}
+	const most = math.MaxInt64 / int64(time.Millisecond)
+	return status(c, c.host.SetTimeout(time.Duration(max(min(int64(milliseconds), most), -most))*time.Millisecond))
+}
+
 //export go_close
 func go_close(number C.uint64_t) (result C.int32_t) {
 	defer recovered(&result)

@@ -97,6 +97,11 @@ shunt_status shunt_abort(shunt_comm comm, const char *reason) {
   return go_abort(SHUNT_NUMBER(comm), (char *)(uintptr_t)(reason != NULL ? reason : "no reason given"));
 }
 
+shunt_status shunt_set_timeout(shunt_comm comm, int64_t timeout_ms) {
+  GUARD();
+  return go_set_timeout(SHUNT_NUMBER(comm), timeout_ms);
+}
+
 shunt_status shunt_synchronize(shunt_comm comm, void *stream) {
   GUARD();
   return go_synchronize(SHUNT_NUMBER(comm), stream);

@@ -69,6 +69,7 @@ extern int32_t go_set_log(shunt_log_function function, void *context, int32_t le
 extern int32_t go_exchange(uint64_t comm, void *send, int64_t bytes, void *recv);
 extern int32_t go_subset(uint64_t comm, int32_t *ranks, int32_t count, uint64_t *subset);
 extern int32_t go_abort(uint64_t comm, char *reason);
+extern int32_t go_set_timeout(uint64_t comm, int64_t timeout_ms);
 extern int32_t go_note_refusal(uint64_t comm, char *call, char *why);
 extern int32_t go_close(uint64_t comm);
 extern int32_t go_explain(uint64_t comm, uint32_t collective, uint32_t dtype, uint32_t op, int64_t count, char *text,

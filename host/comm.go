@@ -201,7 +201,7 @@ func (c *Communicator) run(op *Operation, blockLimit time.Duration) (outcome, er
 	}
 	c.ledger.Begin(&a.call, program.ComparesLengths)
 	a.marked = program.Marked
-	pausing, err := c.engine.RunFor(program.Host, &a.exec, c.observer.Timeout, blockLimit)
+	pausing, err := c.engine.RunFor(program.Host, &a.exec, c.observer.Timeout(), blockLimit)
 	if pausing {
 		return paused, nil
 	}
@@ -360,6 +360,23 @@ func (c *Communicator) Abort(reason string) {
 	c.fail(&plugin.Error{Code: plugin.Aborted, Rank: c.Rank(),
 		Message: fmt.Sprintf("rank %d aborted: %s", c.Rank(), oneLine(reason))}, true)
 	c.observer.Failure.Wait()
+}
+
+// SetTimeout changes the deadline of what this rank calls from now on, also on communicators that are made of this one
+// later; what is being called keeps its own. On a GPU it bounds what is enqueued already, and graphs, too. It may be
+// called from any goroutine. A longer one on one rank alone does not keep the others from ending what waits for it.
+func (c *Communicator) SetTimeout(limit time.Duration) error {
+	if limit <= 0 {
+		return c.observer.Invalid("set_timeout", "the timeout %v is not positive", limit)
+	}
+	if err := c.closed("set_timeout"); err != nil {
+		return err
+	}
+	c.observer.SetTimeout(limit)
+	if c.device != nil {
+		c.device.Exec.SetTimeout(limit)
+	}
+	return nil
 }
 
 // oneLine returns text in one line, without what a terminal or a decoder might stumble over.

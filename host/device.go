@@ -32,7 +32,7 @@ func newDevice(c *Communicator) (*device, error) {
 	if err != nil {
 		return nil, err
 	}
-	gpu.Exec.SetTimeout(c.observer.Timeout)
+	gpu.Exec.SetTimeout(c.observer.Timeout())
 	if c.World() > 1 {
 		c.engine.RememberCalls(pastCalls)
 	}

@@ -161,7 +161,7 @@ func (c *Communicator) runGroup(operations []Operation, blockLimit time.Duration
 	}
 	c.ledger.Publish(&remaining[0])
 	c.inFlight = remaining
-	pausing, err := c.engine.RunGroupFor(launches, c.observer.Timeout, blockLimit)
+	pausing, err := c.engine.RunGroupFor(launches, c.observer.Timeout(), blockLimit)
 	if pausing {
 		return paused, nil
 	}

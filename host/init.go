@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/shunt-ccl/shunt/host/carrier"
 	"github.com/shunt-ccl/shunt/host/executor"
@@ -37,7 +38,7 @@ func Init(ctx context.Context, o Options) (*Communicator, error) {
 	if err := j.Join(ctx); err != nil {
 		return nil, err
 	}
-	return newCommunicator(ctx, j, "init", "world", j.Session.All().Ranks())
+	return newCommunicator(ctx, j, "init", "world", j.Session.All().Ranks(), j.Timeout)
 }
 
 // Register makes a builtin transport available under its own name, for every communicator of this process: see
@@ -46,15 +47,17 @@ func Register(t plugin.Transport) { carrier.Register(t) }
 
 // newCommunicator makes the communicator of the given ranks of the job, each of which calls this with the same label.
 // On error everything made so far is released.
-func newCommunicator(ctx context.Context, j *job.Job, what, label string, ranks []int) (_ *Communicator, err error) {
+func newCommunicator(ctx context.Context, j *job.Job, what, label string, ranks []int, timeout time.Duration) (
+	_ *Communicator, err error) {
 	rank := slices.Index(ranks, j.Session.Rank())
 	label = regroup.Label(label)
 	c := &Communicator{
 		job:     j,
 		checker: call.Checker{Rank: rank, World: len(ranks), OnDevice: j.GPU != nil},
-		observer: diagnosis.Observer{Rank: rank, World: len(ranks), Label: label, OnDevice: j.GPU != nil, Timeout: j.Timeout,
+		observer: diagnosis.Observer{Rank: rank, World: len(ranks), Label: label, OnDevice: j.GPU != nil,
 			Logger: j.Logger},
 	}
+	c.observer.SetTimeout(timeout)
 	c.turn.Perform, c.turn.Refuse = c.perform, c.observer.ClosedError
 	c.ledger.Observer, c.closeOnce = &c.observer, sync.OnceValue(c.close)
 	c.plans = plans.Planner{Observer: &c.observer, Memory: j.Memory, Stall: j.Options.Stall(),

@@ -56,6 +56,6 @@ func (c *Communicator) Subset(ctx context.Context, ranks []int) (*Communicator, 
 
 // of makes the communicator of some ranks of this one.
 func (c *Communicator) of(ctx context.Context, what, label string, ranks []int) (*Communicator, error) {
-	made, err := newCommunicator(ctx, c.job, what, label, c.member.InJob(ranks))
+	made, err := newCommunicator(ctx, c.job, what, label, c.member.InJob(ranks), c.observer.Timeout())
 	return made, regroup.Whose(err, ranks, c.Label())
 }

@@ -219,6 +219,13 @@ SHUNT_API shunt_status shunt_note_refusal(shunt_comm comm, const char *call, con
  * called while another thread is inside a call on comm. reason may be NULL. */
 SHUNT_API shunt_status shunt_abort(shunt_comm comm, const char *reason);
 
+/* Changes the deadline of what this rank calls on comm from now on, in milliseconds, more than 0;
+ * shunt_options.timeout_ms or SHUNT_TIMEOUT has set it. What is being called keeps its own. On memory of a
+ * CUDA device it bounds what is enqueued already, and graphs, too. Communicators that are made of comm later
+ * inherit it. A longer one on one rank alone does not keep the others from ending what waits for it. May be
+ * called while another thread is inside a call on comm. Since 1.1. */
+SHUNT_API shunt_status shunt_set_timeout(shunt_comm comm, int64_t timeout_ms);
+
 /* Waits for this rank's operations in flight, on a GPU two seconds at most (what
  * runs then continues in its stream, and ends well if the peers come), then releases
  * everything, windows and requests included. For peers it does not wait, but the last

@@ -58,6 +58,9 @@ int main(void) {
   TRY(shunt_shrink(closed, &other));
   TRY(shunt_abort(closed, "because"));
   TRY(shunt_note_refusal(closed, "all_reduce", "because"));
+  TRY(shunt_set_timeout(closed, 1000));
+  TRY(shunt_set_timeout(comm, 0));
+  TRY(shunt_set_timeout(comm, INT64_MIN));
   TRY(shunt_group_start(closed));
   TRY(shunt_start(closed, &operation, &request));
   TRY(shunt_request_wait(NULL));

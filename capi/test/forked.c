@@ -41,7 +41,7 @@ static void in_child(shunt_comm comm, shunt_window window) {
       shunt_get(comm, window, &b, 1, f32, 0, 0, NULL),
       shunt_signal(comm, window, 0, NULL), shunt_wait(comm, window, 0, 1, NULL), shunt_window_free(window),
       shunt_get_async_error(comm, &n), shunt_records(comm, NULL, 0, &bytes),
-      shunt_set_cancel(comm, NULL),
+      shunt_set_cancel(comm, NULL), shunt_set_timeout(comm, 1000),
   };
   for (size_t i = 0; i < sizeof results / sizeof *results; i++)
     if (results[i] != SHUNT_FORKED) {

@@ -12,7 +12,7 @@ from ._device import StreamLike
 from ._dtypes import DTypeLike, OpLike
 from ._interruptible import interruptible
 from ._objects import Objects
-from ._operations import whole
+from ._operations import deadline, whole
 from ._registration import Registration, let_go
 from ._tables import DTYPE_BYTES, Collective, DType, InvalidArgumentError, MemoryKind, Op, ShuntError
 from ._window import Window
@@ -209,6 +209,12 @@ class Communicator(Objects):
         """Makes every rank's pending and later calls raise AbortedError. May be
         called from any thread. Of a long reason the others get the beginning."""
         _library.check(self._lib.shunt_abort(self._alive(), _reason(str(reason))))
+
+    def set_timeout(self, timeout: float) -> None:
+        """Changes the deadline, in seconds, of what this rank calls from now on, which
+        init set; of a GPU's memory that of what is enqueued already, too. Made of
+        this later, communicators inherit it. May be called from any thread."""
+        _library.check(self._lib.shunt_set_timeout(self._alive(), deadline(timeout, "set_timeout: timeout")))
 
     @property
     def error(self) -> ShuntError | None:

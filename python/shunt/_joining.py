@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from . import _library
 from ._communicator import Communicator, end, int32, made
 from ._interruptible import interruptible
-from ._operations import seconds
+from ._operations import deadline
 from ._tables import InvalidArgumentError, MemoryKind
 
 _byref = ctypes.byref
@@ -42,9 +42,7 @@ def init(rank: int | None = None, world: int | None = None, id: str | None = Non
     world = None if world is None else int32(world, "init: world")
     if world is not None and (world < 1 or rank is None or not 0 <= rank < world):
         raise InvalidArgumentError(f"init: rank {rank} of world {world} is out of range")
-    timeout = None if timeout is None else seconds(timeout, "init: timeout")
-    if timeout is not None and not 0.001 <= timeout < 1 << 40:
-        raise InvalidArgumentError(f"init: timeout {timeout} s; want at least 0.001 and less than {1 << 40}")
+    timeout_ms = 0 if timeout is None else deadline(timeout, "init: timeout")
     if max_sms is not None and int32(max_sms, "init: max_sms") < 1:
         raise InvalidArgumentError(f"init: max_sms {max_sms}; want at least 1")
     if transports is not None and not isinstance(transports, str):
@@ -55,7 +53,7 @@ def init(rank: int | None = None, world: int | None = None, id: str | None = Non
         world=world or 0,
         id=_text(id, "id"),
         transports=_text(transports, "transports"),
-        timeout_ms=0 if timeout is None else int(timeout * 1000),
+        timeout_ms=timeout_ms,
         device=_library.DEVICE_AUTO if device is None else device,
         memory=kind,
         max_sms=max_sms or 0,

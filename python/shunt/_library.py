@@ -115,6 +115,7 @@ _PROTOTYPES: dict[str, list[Any]] = {
     "shunt_wait": [c_void_p, c_void_p, c_int32, c_int64, c_void_p],
     "shunt_run": [c_void_p, POINTER(Operation)],
     "shunt_set_block_limit": [c_void_p, c_int64],
+    "shunt_set_timeout": [c_void_p, c_int64],
     "shunt_continue": [c_void_p],
     "shunt_cancel": [c_void_p, c_char_p],
     "shunt_synchronize": [c_void_p, c_void_p],

@@ -137,6 +137,14 @@ def seconds(value: Any, what: str) -> float:
         raise InvalidArgumentError(f"{what} is {value!r}, which is too large") from None
 
 
+def deadline(value: Any, what: str) -> int:
+    """The time that an operation may take, of seconds in milliseconds."""
+    limit = seconds(value, what)
+    if not 0.001 <= limit < 1 << 40:
+        raise InvalidArgumentError(f"{what} {limit} s; want at least 0.001 and less than {1 << 40}")
+    return int(limit * 1000)
+
+
 def _array(values: Any, place: Place, what: str, scale: int = 1) -> Any:
     """world counts or displacements as an int64 array, times scale; None stays None."""
     if values is None:

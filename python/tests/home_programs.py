@@ -2,6 +2,7 @@
 
 import array
 import sys
+import time
 import tracemalloc
 
 import numpy as np
@@ -183,6 +184,17 @@ def moves(comm):
     shorts = array.array("h", [rank, -rank])
     comm.broadcast(shorts, 1)
     assert list(shorts) == [1, -1]
+
+
+def deadlines(comm):
+    for wrong in (0, -1, 0.0001, float("nan"), "soon", 1 << 50):
+        with pytest.raises(InvalidArgumentError, match="set_timeout: timeout"):
+            comm.set_timeout(wrong)
+    comm.set_timeout(0.5)
+    with pytest.raises(shunt.TimeoutError, match="waited 5[0-9][0-9]ms for the ranks .* still without rank 1 "):
+        while comm.rank == 1 and comm.error is None:
+            time.sleep(0.01)
+        comm.barrier()
 
 
 with shunt.init() as made:

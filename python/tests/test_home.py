@@ -14,7 +14,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 
 @pytest.mark.parametrize("size", [2, 3])
-@pytest.mark.parametrize("program", ["objects", "long_objects", "numbers", "moves"])
+@pytest.mark.parametrize("program", ["objects", "long_objects", "numbers", "moves", "deadlines"])
 def test_ranks(world, program, size):
     world.program = "home_programs.py"
     for status, _, errors in world.finish(world.start(size, program)):

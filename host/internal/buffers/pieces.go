@@ -147,7 +147,7 @@ func readLengths(b []byte, pieces int, total int64) ([]int64, error) {
 
 // openPieces maps a peer's pieces behind each other.
 func (t *Registry) openPieces(ctx context.Context, rank, at int, s pageEntry) (io.Closer, cuda.Ptr, error) {
-	ctx, cancel := context.WithTimeout(ctx, t.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, t.Timeout())
 	defer cancel()
 	var fds []int
 	defer func() {

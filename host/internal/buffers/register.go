@@ -149,7 +149,7 @@ func (t *Registry) settle(ctx context.Context, x *Export) error {
 		select {
 		case <-ctx.Done():
 			return plugin.Errorf(plugin.Timeout, "peers have not mapped %d bytes at %#x of rank %d within %v", e.bytes,
-				uint64(e.base), t.Rank, t.Timeout)
+				uint64(e.base), t.Rank, t.Timeout())
 		case <-time.After(time.Millisecond):
 		}
 	}

@@ -12,7 +12,8 @@ import (
 
 // Peers that have died, or that have stopped because another has, map nothing: registration does not wait for them.
 func TestRegistrationEndsWithTheCommunicator(t *testing.T) {
-	o := &diagnosis.Observer{World: 2, Timeout: time.Hour}
+	o := &diagnosis.Observer{World: 2}
+	o.SetTimeout(time.Hour)
 	o.Failure.SetUp("")
 	r := &Registry{Observer: o, wake: make(chan struct{}, 1), made: time.Now()}
 	r.exports[0] = export{bytes: 1, generation: 1}

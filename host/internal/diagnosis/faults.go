@@ -52,7 +52,7 @@ func (o *Observer) FaultOnceClosed(kind plugin.Fault, peer int) *plugin.Error {
 	code, what := plugin.Mismatch, fmt.Sprintf("gave up, fault %d", kind)
 	switch kind {
 	case plugin.FaultTimeout:
-		code, what = plugin.Timeout, fmt.Sprintf("got no response from %s for %v", o.PeerName(peer), o.Timeout)
+		code, what = plugin.Timeout, fmt.Sprintf("got no response from %s for %v", o.PeerName(peer), o.Timeout())
 	case plugin.FaultAborted:
 		code, what = plugin.Aborted, "was aborted"
 	case plugin.FaultAsymmetric:

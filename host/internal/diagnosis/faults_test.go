@@ -14,8 +14,9 @@ import (
 
 // A fault of a closed communicator is named from what a kernel reported, which may be anything, and nothing else.
 func TestFaultOnceClosed(t *testing.T) {
-	o := Observer{Rank: 0, World: 2, Timeout: time.Second,
+	o := Observer{Rank: 0, World: 2,
 		Topology: &topology.Topology{Places: []topology.Place{{PID: 1, Host: "a"}, {PID: 2, Host: "b"}}}}
+	o.SetTimeout(time.Second)
 	const peer = "peer rank 1 (pid 2, host b)"
 	for _, c := range []struct {
 		kind plugin.Fault

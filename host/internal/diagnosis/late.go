@@ -33,7 +33,7 @@ func (l *Late) Look(o *Observer, flights *Flights, engine bool, idle func() bool
 		*l = Late{behind, called, now, now}
 		return nil
 	}
-	if !closed && now.Sub(l.since) < o.Timeout || idle() || o.Failure.Reason() != nil {
+	if !closed && now.Sub(l.since) < o.Timeout() || idle() || o.Failure.Reason() != nil {
 		return nil
 	}
 	reason := o.PeerTimeout(behind, "")

@@ -33,8 +33,9 @@ func lateWorld(t *testing.T) (o *Observer, called func(rank int, n uint64, what 
 			require.NoError(t, e.SetControl(rank, memory))
 		}
 	}
-	o = &Observer{World: 2, Label: "world", Timeout: time.Minute, Engine: engines[0],
+	o = &Observer{World: 2, Label: "world", Engine: engines[0],
 		Topology: &topology.Topology{Places: make([]topology.Place, 2)}}
+	o.SetTimeout(time.Minute)
 	return o, func(rank int, n uint64, what plugin.Collective) {
 		engines[rank].Record(n, n, uint32(what), 0, 0, 0, 0)
 		engines[rank].Announce()
@@ -61,7 +62,7 @@ func TestWhoIsNotLate(t *testing.T) {
 		}
 		var l Late
 		now := time.Now()
-		require.Nil(t, looks(&l, o, true, idle, &now, 3*o.Timeout), name)
+		require.Nil(t, looks(&l, o, true, idle, &now, 3*o.Timeout()), name)
 	}
 	o, called := lateWorld(t)
 	var l Late
@@ -69,13 +70,13 @@ func TestWhoIsNotLate(t *testing.T) {
 	called(0, 9, plugin.AllReduce)
 	for n := range uint64(8) { // it makes progress
 		called(1, n+1, plugin.AllReduce)
-		require.Nil(t, looks(&l, o, true, false, &now, o.Timeout*2/3), "after %d", n+1)
+		require.Nil(t, looks(&l, o, true, false, &now, o.Timeout()*2/3), "after %d", n+1)
 	}
 	called(1, 9, plugin.AllReduce)
-	require.Nil(t, looks(&l, o, true, false, &now, 3*o.Timeout), "it has caught up")
+	require.Nil(t, looks(&l, o, true, false, &now, 3*o.Timeout()), "it has caught up")
 	called(0, 10, plugin.AllReduce)
-	require.Nil(t, looks(&l, o, true, false, &now, o.Timeout*2/3), "it is behind anew")
-	require.Nil(t, looks(new(Late), o, false, false, &now, 3*o.Timeout), "our kernels have a deadline themselves")
+	require.Nil(t, looks(&l, o, true, false, &now, o.Timeout()*2/3), "it is behind anew")
+	require.Nil(t, looks(new(Late), o, false, false, &now, 3*o.Timeout()), "our kernels have a deadline themselves")
 }
 
 // How long a rank was behind before it caught up does not count when it is behind again.
@@ -85,12 +86,12 @@ func TestBeingBehindBeginsAnew(t *testing.T) {
 	now := time.Now()
 	called(0, 2, plugin.AllReduce)
 	called(1, 1, plugin.AllReduce)
-	require.Nil(t, looks(&l, o, true, false, &now, o.Timeout*2/3))
+	require.Nil(t, looks(&l, o, true, false, &now, o.Timeout()*2/3))
 	called(0, 1, plugin.AllReduce) // as if both had called as many
-	require.Nil(t, looks(&l, o, true, false, &now, o.Timeout))
+	require.Nil(t, looks(&l, o, true, false, &now, o.Timeout()))
 	called(0, 2, plugin.AllReduce)
-	require.Nil(t, looks(&l, o, true, false, &now, o.Timeout*2/3))
-	require.NotNil(t, looks(&l, o, true, false, &now, o.Timeout))
+	require.Nil(t, looks(&l, o, true, false, &now, o.Timeout()*2/3))
+	require.NotNil(t, looks(&l, o, true, false, &now, o.Timeout()))
 }
 
 // A rank that has closed the communicator with fewer calls is named at once; one that has called as
@@ -100,7 +101,7 @@ func TestWhoClosesIsNotWaitedFor(t *testing.T) {
 	called(0, 2, plugin.AllReduce)
 	called(1, 3, Closed) // which takes a number
 	now := time.Now()
-	require.Nil(t, looks(new(Late), o, true, false, &now, 3*o.Timeout))
+	require.Nil(t, looks(new(Late), o, true, false, &now, 3*o.Timeout()))
 	called(1, 2, Closed)
 	reason := looks(new(Late), o, false, false, &now, time.Second)
 	require.NotNil(t, reason)

@@ -30,13 +30,14 @@ func TestLateRanks(t *testing.T) {
 			}
 			e.Record(1, 1, uint32(plugin.AllReduce), 0, 0, 0, 0)
 			e.Announce()
-			o := &Observer{World: 2, Label: "world", Timeout: time.Minute, Engine: e,
+			o := &Observer{World: 2, Label: "world", Engine: e,
 				Topology: &topology.Topology{Places: make([]topology.Place, 2)}}
+			o.SetTimeout(time.Minute)
 			var l Late
 			var flights Flights
 			begin := time.Now()
 			now, paused := begin, time.Duration(0)
-			for ; now.Sub(begin)-paused < o.Timeout; now = now.Add(250 * time.Millisecond) {
+			for ; now.Sub(begin)-paused < o.Timeout(); now = now.Add(250 * time.Millisecond) {
 				require.Nil(t, l.Look(o, &flights, true, func() bool { return false }, now), "after %v", now.Sub(begin))
 				if paused == 0 && now.Sub(begin) > 20*time.Second {
 					paused = stopped

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/shunt-ccl/shunt/host/bootstrap"
 	"github.com/shunt-ccl/shunt/host/executor"
 	"github.com/shunt-ccl/shunt/host/topology"
 	"github.com/shunt-ccl/shunt/plugin"
@@ -18,13 +19,20 @@ type Observer struct {
 	Rank, World int
 	Label       string // names the communicator in messages
 	OnDevice    bool   // the communicator is on CUDA memory
-	Timeout     time.Duration
 	Logger      *slog.Logger
 	Engine      *executor.Engine
 	Topology    *topology.Topology
 	Failure     Failure
 	Making      atomic.Bool // the program does not have the communicator yet
+
+	timeout atomic.Int64
 }
+
+// Timeout returns the longest time that an operation may take; 0: any.
+func (o *Observer) Timeout() time.Duration { return time.Duration(o.timeout.Load()) }
+
+// SetTimeout sets what Timeout returns.
+func (o *Observer) SetTimeout(limit time.Duration) { o.timeout.Store(int64(limit)) }
 
 // State returns the content of a rank's control page.
 func (o *Observer) State(rank int) State { return stateOf(o.Engine.PeerRecord(rank)) }
@@ -40,15 +48,15 @@ func (o *Observer) PeerName(rank int) string {
 
 // Deadline bounds a call that talks to peers over the rendezvous store.
 func (o *Observer) Deadline(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, o.Timeout, plugin.Errorf(plugin.Timeout, "the ranks did not agree within %v",
-		o.Timeout))
+	limit := o.Timeout()
+	return bootstrap.Within(ctx, limit, plugin.Errorf(plugin.Timeout, "the ranks did not agree within %v", limit))
 }
 
 // PeerTimeout returns the timeout of a rank that waited for peer, as all ranks report it; where names the step,
 // if it is known.
 func (o *Observer) PeerTimeout(peer int, where string) *plugin.Error {
 	reason := &plugin.Error{Code: plugin.Timeout, Rank: o.Rank,
-		Message: fmt.Sprintf("rank %d got no response from %s for %v", o.Rank, o.PeerName(peer), o.Timeout)}
+		Message: fmt.Sprintf("rank %d got no response from %s for %v", o.Rank, o.PeerName(peer), o.Timeout())}
 	if where != "" {
 		reason.Message += " " + where
 	}

@@ -86,7 +86,7 @@ func (w *Watchdog) blocks(o *Observer, transport func(base uint32) string) *plug
 		w.native, w.entered = call, w.looked
 		return nil
 	}
-	limit := o.Timeout / 3 * 2
+	limit := o.Timeout() / 3 * 2
 	if o.Failure.Reason() != nil || limit <= 0 || w.sinceResumed(w.looked.Sub(w.entered)) < limit {
 		return nil
 	}
@@ -115,7 +115,7 @@ func (w *Watchdog) waitsInVain(o *Observer, peer int, seq uint64, vain *plugin.E
 }
 
 func (w *Watchdog) warn(o *Observer, peer int, since time.Duration, mine, theirs State) {
-	if rejections := strings.TrimPrefix(o.rejections(absence), "; "); w.isNews(mine.Seq, since, o.Timeout, rejections) {
+	if rejections := strings.TrimPrefix(o.rejections(absence), "; "); w.isNews(mine.Seq, since, o.Timeout(), rejections) {
 		o.warnWaiting(peer, since, mine.Seq, mine.Collective, theirs, rejections)
 	}
 }

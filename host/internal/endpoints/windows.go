@@ -194,7 +194,7 @@ func (w *Window) Close() error {
 // free gives this rank's memory back, also where the context of the call has ended: what stayed would keep its place
 // from later windows.
 func (w *Window) free() error {
-	ctx, cancel := context.WithTimeout(context.Background(), w.set.Timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), w.set.Timeout())
 	defer cancel()
 	return w.endpoint.Endpoint.Free(ctx, w.ID)
 }

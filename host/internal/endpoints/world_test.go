@@ -63,8 +63,9 @@ func aSet(rank, world int, kind plugin.MemoryKind) *Set {
 		places[i] = topology.Local()
 		places[i].GPUs = []topology.GPU{{UUID: string(rune('a' + i)), PCI: "bus " + string(rune('a'+i))}}
 	}
-	o := &diagnosis.Observer{Rank: rank, World: world, Label: "world", Timeout: 15 * time.Second,
+	o := &diagnosis.Observer{Rank: rank, World: world, Label: "world",
 		Logger: slog.New(slog.DiscardHandler), Topology: topology.New(places)}
+	o.SetTimeout(15 * time.Second)
 	return &Set{Observer: o, Plans: &plans.Planner{Observer: o, Memory: kind, Absent: map[string]string{}}}
 }
 
@@ -82,7 +83,8 @@ func eachRank(t *testing.T, n int, kind plugin.MemoryKind, body func(ctx context
 	for rank := range n {
 		ranks.Go(func() {
 			s := aSet(rank, n, kind)
-			session, err := bootstrap.Join(ctx, bootstrap.Config{Rank: rank, World: n, ID: id, HaveID: true, Timeout: s.Timeout})
+			session, err := bootstrap.Join(ctx, bootstrap.Config{Rank: rank, World: n, ID: id, HaveID: true,
+				Timeout: s.Timeout()})
 			if err != nil {
 				errs[rank] = err
 				return

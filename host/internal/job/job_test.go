@@ -148,8 +148,8 @@ func TestCostsThatARankCannotTakeAreEveryRanks(t *testing.T) {
 					errs[rank] = err
 					return
 				}
-				m := &Member{Observer: &diagnosis.Observer{Rank: rank, World: len(jobs), Label: "g", Timeout: 10 * time.Second},
-					Group: group}
+				m := &Member{Observer: &diagnosis.Observer{Rank: rank, World: len(jobs), Label: "g"}, Group: group}
+				m.SetTimeout(10 * time.Second)
 				_, errs[rank] = j.Survey(t.Context(), m, "init")
 			})
 		}

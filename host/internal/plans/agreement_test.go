@@ -27,7 +27,8 @@ func (p peer) AllGather(_ context.Context, _ string, payload []byte) ([][]byte, 
 // reports.
 func comparing(t *testing.T, change func(*callInfo)) (*Planner, *[]*plugin.Error) {
 	pl := planning(0, nil)
-	pl.Timeout, pl.Stall = 1<<40, 1<<40
+	pl.SetTimeout(1 << 40)
+	pl.Stall = 1 << 40
 	pl.Topology = topology.New([]topology.Place{{Host: "a", HostID: "a"}, {Rank: 1, Host: "a", HostID: "a"}})
 	pl.Failure.SetUp("")
 	failures := &[]*plugin.Error{}

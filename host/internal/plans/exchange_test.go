@@ -117,7 +117,8 @@ func (m *meeting) AllGather(_ context.Context, _ string, payload []byte) ([][]by
 // before and after that.
 func connecting(timeout time.Duration, connect func(context.Context) error, late ...time.Duration) *Planner {
 	pl := planning(0, []string{"in"}, &exchanging{connect: connect})
-	pl.World, pl.Timeout, pl.Stall, pl.Topology = 1, timeout, timeout, topology.New([]topology.Place{{}})
+	pl.SetTimeout(timeout)
+	pl.World, pl.Stall, pl.Topology = 1, timeout, topology.New([]topology.Place{{}})
 	pl.Table, pl.Group = selector.New(), &meeting{late}
 	pl.Transports[0].Ask = offering(plugin.Support{Algorithms: []plugin.Algorithm{
 		{Name: "own", Latency: 1, Bandwidth: 1}}})

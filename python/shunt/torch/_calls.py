@@ -45,6 +45,26 @@ def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bo
 dist.monitored_barrier = distributed_c10d.monitored_barrier = monitored_barrier
 
 
+_torch_set_pg_timeout = distributed_c10d._set_pg_timeout
+
+
+@functools.wraps(_torch_set_pg_timeout)
+def _set_pg_timeout(timeout: timedelta, group: Any = None) -> None:
+    """torch.distributed.distributed_c10d._set_pg_timeout, which torch leaves without effect for backends other than
+    nccl and gloo: importing shunt.torch replaces it by this function, which passes others on to torch's."""
+    if distributed_c10d._rank_not_in_group(group):
+        return _torch_set_pg_timeout(timeout, group)
+    pg = distributed_c10d._get_default_group() if group is None else group
+    ours = {device: backend for device in pg._device_types if (backend := _backend(pg, device)) is not None}
+    if len(ours) < len(pg._device_types):
+        _torch_set_pg_timeout(timeout, group)
+    for backend in set(ours.values()):
+        backend.set_timeout(timeout)
+
+
+distributed_c10d._set_pg_timeout = _set_pg_timeout
+
+
 @functools.cache
 def _told(backend: str) -> None:
     """Warns, once for each other backend."""

@@ -123,24 +123,28 @@ def waited_too_short(w):
             work.wait()
 
 
-@case(worlds=(2,), each=["of a call", "set for a while"])
+@case(worlds=(2,), each=["of a call", "set for a while", "of the group"])
 def short_deadline_passes(w, kind):
-    """A short deadline of the first call is not that of later ones."""
-    w.needs(w.device.type == "cpu", "on GPUs the first call's deadline stays")
-    group = w.new_group()
+    """A short deadline of the first call, or of the group, is not that of later calls."""
+    short = datetime.timedelta(seconds=3)
+    group = w.new_group(seconds=3 if kind == "of the group" else 60)
     own = group._get_backend(w.device)
-    short = datetime.timedelta(seconds=1)
     options = dist.AllreduceOptions()
+    options.asyncOp = True
     if kind == "of a call":
-        options.timeout, options.asyncOp = short, True
-    else:
+        options.timeout = short
+    elif kind == "set for a while":
         own.set_timeout(short)
-    own.allreduce([torch.ones(3)], options).wait()
-    own.set_timeout(datetime.timedelta(seconds=30))
+    own.allreduce([torch.ones(3, device=w.device)], options).wait()
+    longer = datetime.timedelta(seconds=30)
+    if kind == "of the group":
+        dist.distributed_c10d._set_pg_timeout(longer, group)
+    else:
+        own.set_timeout(longer)
     w.meet()
-    late = torch.full((3,), float(w.rank))
+    late = torch.full((3,), float(w.rank), device=w.device)
     if w.rank == 1:
-        time.sleep(1.3)  # longer than the short one
+        time.sleep(3.5)  # longer than the short one
     dist.all_reduce(late, group=group)
     w.equal(late, torch.ones(3))
     dist.destroy_process_group(group)

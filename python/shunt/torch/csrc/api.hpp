@@ -11,7 +11,7 @@ namespace shunt_torch {
 struct Api {
 #define SHUNT_TORCH_FUNCTIONS(X)                                                                              \
   X(last_error) X(get_unique_id) X(comm_init) X(abort) X(close) X(get_async_error) X(run) X(synchronize)      \
-  X(group_start) X(group_end) X(group_cancel) X(set_block_limit) X(continue) X(cancel)                        \
+  X(group_start) X(group_end) X(group_cancel) X(set_block_limit) X(set_timeout) X(continue) X(cancel)         \
   X(window_create) X(window_at) X(window_free) X(put) X(status_string)                                        \
   X(register_symmetric) X(deregister) X(peer_address) X(note_refusal)
 #define SHUNT_TORCH_POINTER(name) decltype(&::shunt_##name) name##_ = nullptr;

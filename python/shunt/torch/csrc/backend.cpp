@@ -79,7 +79,6 @@ ShuntBackend::ShuntBackend(c10::intrusive_ptr<c10d::Store> store, int rank, int 
       store_(std::move(store)),
       options_(std::move(options)),
       title_(titleOf(*options_)),
-      made_(std::min(Milliseconds(options_->timeout), kLongest)),
       timeout_(options_->timeout.count()),
       process_(getpid()) {
   checkTimeout(options_->timeout, rank);
@@ -109,7 +108,7 @@ std::shared_ptr<Channel> ShuntBackend::makeChannel(const std::string& name, int 
                                                     const at::Device& device, std::vector<int> ranks) {
   return std::make_shared<Channel>(Rendezvous{
       ownConnection(store_), c10::str("shunt/", device.is_cuda() ? "cuda" : "cpu", "/", name), rank, size, device,
-      renumbered("rank 0 to join", ranks), [this](const Where& waiting) { checkMembers(waiting); }, deadline(device),
+      renumbered("rank 0 to join", ranks), [this](const Where& waiting) { checkMembers(waiting); }, deadline(),
       ranks});
 }
 

@@ -99,10 +99,9 @@ class ShuntBackend : public c10d::Backend {
     return std::min(asked > Milliseconds(0) ? asked : own, kLongest);
   }
 
-  // What the group's communicators are made with: in host memory calls keep shorter deadlines than that.
-  std::function<Milliseconds()> deadline(const at::Device& device) const {
-    auto least = device.is_cpu() ? made_ : Milliseconds(0);
-    return [this, least] { return std::max(least, timeout(c10d::kUnsetTimeout)); };
+  // The group's deadline of the moment.
+  std::function<Milliseconds()> deadline() const {
+    return [this] { return timeout(c10d::kUnsetTimeout); };
   }
 
   // The group's channel for tensors on device.
@@ -155,8 +154,7 @@ class ShuntBackend : public c10d::Backend {
   c10::intrusive_ptr<c10d::Store> store_;
   c10::intrusive_ptr<Options> options_;
   const std::string title_;       // the group's name and, of a part of the job, its ranks there
-  const Milliseconds made_;       // the deadline that it was made with
-  std::atomic<int64_t> timeout_;  // the one that it has now
+  std::atomic<int64_t> timeout_;  // the deadline of the moment
   const pid_t process_;           // a forked child has none of the threads
   std::atomic<uint64_t> sequence_{0};
   uint64_t monitored_ = 0;  // monitored barriers so far

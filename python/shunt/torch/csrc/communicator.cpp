@@ -71,7 +71,7 @@ std::string await(c10d::Store& store, const std::string& key, const std::string&
 }
 
 Communicator::Communicator(const Rendezvous& r, Milliseconds timeout, const Where& where, std::atomic<int32_t>& cancel)
-    : ranks_(r.ranks), own_(std::max(timeout, r.deadline())) {
+    : ranks_(r.ranks), deadline_(r.deadline), onDevice_(r.device.is_cuda()), own_(std::max(timeout, r.deadline())) {
   auto start = Clock::now();
   std::string id;
   if (r.size > 1) id = exchange(r, timeout, where, cancel);
@@ -87,7 +87,7 @@ Communicator::Communicator(const Rendezvous& r, Milliseconds timeout, const Wher
   options.cancel = reinterpret_cast<const int32_t*>(&cancel);
   std::string label = where.label(ranks_);
   options.label = label.c_str();
-  if (r.device.is_cuda()) {
+  if (onDevice_) {
     options.memory = SHUNT_MEMORY_CUDA;
     options.device = r.device.index();
   }
@@ -145,13 +145,23 @@ void closeTogether(std::vector<std::unique_ptr<Communicator>> communicators) {
   }
 }
 
+// Has the library keep a deadline: its errors name the rank that was waited for. On a GPU it bounds all that is
+// enqueued, so that there it is the group's.
+void Communicator::keep(Milliseconds deadline) {
+  if (onDevice_) deadline = deadline_();
+  if (C10_LIKELY(deadline == own_)) return;
+  if (api().set_timeout_(comm_, deadline.count()) == SHUNT_OK) own_ = deadline;
+}
+
 void Communicator::run(const shunt_operation& operation, const Where& where, Milliseconds deadline) {
+  keep(deadline);
   shunt_status status = api().run_(comm_, &operation);
   if (C10_UNLIKELY(status != SHUNT_OK)) settle(status, where, deadline);
 }
 
 void Communicator::run(const shunt_operation* begin, const shunt_operation* end, const Where& where,
                        Milliseconds deadline) {
+  keep(deadline);
   shunt_torch::check(api().group_start_(comm_), where);
   for (auto* operation = begin; operation != end; operation++) {
     shunt_status status = api().run_(comm_, operation);
@@ -166,12 +176,12 @@ void Communicator::run(const shunt_operation* begin, const shunt_operation* end,
 }
 
 void Communicator::synchronize(void* stream, const Where& where, Milliseconds deadline) {
+  keep(deadline);
   settle(api().synchronize_(comm_, stream), where, deadline);
 }
 
 void Communicator::settle(shunt_status status, const Where& where, Milliseconds deadline) {
-  // The library keeps the deadline that it was made with, and its error names the rank that was waited for. Only a
-  // shorter one, as of set_timeout, is kept here.
+  // On a GPU, where the library keeps the group's.
   bool shorter = deadline.count() > 0 && deadline < own_;
   auto start = Clock::now();
   while (status == SHUNT_PENDING) {

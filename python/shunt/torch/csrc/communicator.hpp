@@ -33,8 +33,8 @@ struct Rendezvous {
 
 class Communicator {
  public:
-  // Collective: joins the ranks within timeout. Its operations have until the group's deadline, or timeout if that is
-  // longer; run takes shorter ones. cancel is a word that ends it on every rank once it is set; Ctrl-C does so too.
+  // Collective: joins the ranks within timeout. cancel is a word that ends it on every rank once it is set; Ctrl-C does
+  // so too.
   Communicator(const Rendezvous& rendezvous, Milliseconds timeout, const Where& where, std::atomic<int32_t>& cancel);
   // Closes it: waits for this rank's operations in flight, at most its deadline.
   ~Communicator();
@@ -42,7 +42,7 @@ class Communicator {
   Communicator& operator=(const Communicator&) = delete;
 
   // Runs one operation: to its end on host memory, into its stream on that of a GPU. After deadline it is aborted
-  // on all ranks.
+  // on all ranks; what is in a stream has the group's.
   void run(const shunt_operation& operation, const Where& where, Milliseconds deadline);
 
   // Runs the send and recv operations between begin and end together.
@@ -63,9 +63,12 @@ class Communicator {
   shunt_comm handle() const { return comm_; }
 
  private:
+  void keep(Milliseconds deadline);
   void settle(shunt_status status, const Where& where, Milliseconds deadline);
 
   const std::vector<int> ranks_;  // as Rendezvous
+  const std::function<Milliseconds()> deadline_;
+  const bool onDevice_;
   shunt_comm comm_ = nullptr;
   Milliseconds own_;  // the deadline that the library itself keeps
 };

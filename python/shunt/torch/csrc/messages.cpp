@@ -32,7 +32,7 @@ Links& ShuntBackend::links(const Where& where) {
   if (!closed_.empty()) C10_THROW_ERROR(DistBackendError, c10::str("shunt: ", where.str(), ": ", closed_));
   if (!links_) {
     links_ = std::make_unique<Links>(ownConnection(store_), rank_, size_, &title_,
-                                     [this](const Where& waiting) { checkMembers(waiting); }, deadline(at::kCPU));
+                                     [this](const Where& waiting) { checkMembers(waiting); }, deadline());
   }
   return *links_;
 }
