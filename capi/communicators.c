@@ -26,6 +26,7 @@ shunt_status shunt_comm_init(const shunt_options *given, shunt_comm *comm) {
   status = shunt_read_options(given, &options);
   if (status != SHUNT_OK)
     return status;
+  shunt_mark_handlers();
   status = go_comm_init(&options, &number);
   *comm = HANDLE(shunt_comm, number);
   return status;
@@ -51,6 +52,7 @@ shunt_status shunt_split(shunt_comm comm, int32_t color, int32_t key, shunt_comm
   GUARD();
   NEED(comm, split);
   *split = NULL;
+  shunt_mark_handlers();
   status = go_split(SHUNT_NUMBER(comm), color, key, &number);
   *split = HANDLE(shunt_comm, number);
   return status;

@@ -25,6 +25,9 @@ void shunt_is_up(int32_t state);
 /* load.c: the file that this library was loaded from, or NULL. */
 const char *shunt_file(void);
 
+/* signals.c: sets SA_ONSTACK on the handlers that lack it. */
+void shunt_mark_handlers(void);
+
 /* log.c: hands a line to the program's function. */
 void shunt_call_log(shunt_log_function function, void *context, int32_t level, const char *text);
 

@@ -21,6 +21,9 @@ func TestEveryOperation(t *testing.T) {
 
 func TestSignalsAreTheProgramsOwn(t *testing.T) { succeed(t, 2, program(t, "test/signals.c")) }
 
+// Handlers run on a stack that has room for them, whatever the program forgot.
+func TestSignalHandlersHaveAStack(t *testing.T) { succeed(t, 2, program(t, "test/handlers.c")) }
+
 // A thread's floating-point environment is the program's, and changes no result.
 func TestRoundingOfTheProgramIsItsOwn(t *testing.T) { succeed(t, 3, program(t, "test/rounding.c")) }
 

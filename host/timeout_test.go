@@ -41,7 +41,8 @@ func timedOut(t *testing.T, errs []error) {
 
 func TestSetTimeout(t *testing.T) {
 	for _, inherited := range []bool{false, true} {
-		timedOut(t, worldErrors(t, 2, func(_ int, o *host.Options) { o.Timeout = tooShort }, func(c *host.Communicator) error {
+		adjust := func(_ int, o *host.Options) { o.Timeout = tooShort }
+		timedOut(t, worldErrors(t, 2, adjust, func(c *host.Communicator) error {
 			for _, bad := range []time.Duration{0, -1, math.MinInt64} {
 				if err := c.SetTimeout(bad); !errors.Is(err, plugin.InvalidArgument) {
 					return errors.Join(errors.New("a timeout was not refused"), err)

@@ -23,6 +23,11 @@
  * every call returns SHUNT_FORKED and runs no other code of Shunt; only
  * shunt_version, shunt_status_string and shunt_last_error work.
  *
+ * Signals. A handler may run while its thread is in a call of Shunt, which needs
+ * SA_ONSTACK (see sigaction(2)): shunt_comm_init and shunt_split set that flag on the
+ * handlers that are there without it; of later ones the program sets it itself. A
+ * handler then has 32 KiB of stack, unless its thread has called sigaltstack.
+ *
  * In place. As in NCCL: all_reduce, reduce and broadcast send == recv,
  * all_gather and gather send == recv + rank * count elements, reduce_scatter and
  * scatter recv == send + rank * count elements, the varying ones at this rank's
