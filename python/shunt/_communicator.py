@@ -92,8 +92,10 @@ class Communicator(Objects):
         communicator, ordered by key, then by rank. None for no color, and then
         no communicator."""
         with self._noting("split"):
-            numbers = _library.NO_COLOR if color is None else int32(color, "color"), int32(key, "key")
-        return self._made(self._lib.shunt_split, *numbers)
+            number, key = _library.NO_COLOR if color is None else int32(color, "color"), int32(key, "key")
+            if color is not None and number < 0:
+                raise InvalidArgumentError(f"split: color {number} is negative")
+        return self._made(self._lib.shunt_split, number, key)
 
     def shrink(self) -> "Communicator":
         """Collective among the ranks that are alive: a new communicator of
