@@ -137,7 +137,7 @@ func TestLibraryBindsAtLoad(t *testing.T) {
 // What is linked into the library is named in THIRD_PARTY_NOTICES, in its version,
 // and both are installed together.
 func TestNoticesNameWhatIsLinked(t *testing.T) {
-	_, prefix := install(t, "lib")
+	prefix := install(t, "/opt/shunt", "lib")
 	notices, err := os.ReadFile(filepath.Join(prefix, "share/doc/shunt/THIRD_PARTY_NOTICES"))
 	require.NoError(t, err)
 	require.FileExists(t, filepath.Join(prefix, "share/doc/shunt/LICENSE"))
@@ -178,20 +178,57 @@ func TestHeaderConstantsMatchTheHost(t *testing.T) {
 	require.NotContains(t, string(public), "SHUNT_API", "the tables must not clash with shunt.h")
 }
 
-// install installs into a staging directory and returns the root and the prefix.
-func install(t *testing.T, libdir string) (root, prefix string) {
+// install installs into a staging directory, with a umask that keeps others out, moves the tree and returns the prefix.
+func install(t *testing.T, prefix, libdir string) string {
 	t.Helper()
-	stage := t.TempDir()
-	cmd := builttest.Command("./install.sh", filepath.Join(library(t), "libshunt.so"))
-	cmd.Env = append(os.Environ(), "DESTDIR="+stage, "PREFIX=/opt/shunt", "LIBDIR="+libdir)
-	output, err := cmd.CombinedOutput()
+	stage := filepath.Join(t.TempDir(), "stage")
+	output, err := installer(t, stage, prefix, libdir).CombinedOutput()
 	require.NoError(t, err, string(output))
-	return stage, filepath.Join(stage, "opt/shunt")
+	moved := filepath.Join(t.TempDir(), "moved")
+	require.NoError(t, os.Rename(stage, moved))
+	return filepath.Join(moved, prefix)
+}
+
+func installer(t *testing.T, stage, prefix, libdir string) *exec.Cmd {
+	t.Helper()
+	cmd := builttest.Command("sh", "-c", `umask 077 && exec ./install.sh "$0"`, filepath.Join(library(t), "libshunt.so"))
+	cmd.Env = append(os.Environ(), "DESTDIR="+stage, "PREFIX="+prefix, "LIBDIR="+libdir)
+	return cmd
+}
+
+func TestInstalledTreeIsForAllUsers(t *testing.T) {
+	prefix := install(t, "/opt/shunt", "lib/here")
+	require.NoError(t, filepath.WalkDir(filepath.Dir(prefix), func(path string, entry os.DirEntry, err error) error {
+		require.NoError(t, err)
+		info, err := entry.Info()
+		require.NoError(t, err)
+		want := os.FileMode(0o644)
+		if entry.IsDir() || strings.Contains(path, ".so.") {
+			want = 0o755
+		}
+		if entry.Type() != os.ModeSymlink {
+			require.Equal(t, want, info.Mode().Perm(), path)
+		}
+		return nil
+	}))
+}
+
+// LIBDIR is also given as distributions pass it; what is not below PREFIX is refused before anything is written.
+func TestInstallTakesLibdirBelowPrefix(t *testing.T) {
+	require.FileExists(t, filepath.Join(install(t, "/opt/shunt/", "/opt/shunt/lib64"), "lib64/libshunt.so.1"))
+	require.FileExists(t, filepath.Join(install(t, "/", "/usr/lib64"), "usr/lib64/libshunt.so.1"))
+	for _, libdir := range []string{"/usr/lib64", "/opt/shunt", "/opt/shunted/lib", "../lib", "lib/../..", "./lib"} {
+		stage := filepath.Join(t.TempDir(), "stage")
+		output, err := installer(t, stage, "/opt/shunt", libdir).CombinedOutput()
+		require.Error(t, err, libdir)
+		require.Equal(t, "install.sh: LIBDIR "+libdir+" is not below PREFIX /opt/shunt\n", string(output))
+		require.NoDirExists(t, stage)
+	}
 }
 
 // Authors of transports in C need all headers of the contract, which they may not have in a checkout.
 func TestInstalledTreeHasTheContract(t *testing.T) {
-	_, prefix := install(t, "lib")
+	prefix := install(t, "/opt/shunt", "lib")
 	headers, err := filepath.Glob("../plugin/*.h")
 	require.NoError(t, err)
 	require.NotEmpty(t, headers)
@@ -207,34 +244,43 @@ int main(void) {
 }
 `
 
+// Where users install, and in which folder of it.
+var installed = []struct{ prefix, libdir string }{
+	{"/opt/shunt", "lib"},
+	{"/opt/shunt", "lib/" + runtime.GOARCH + "-linux-gnu"},
+	{"/opt/a prefix", "/opt/a prefix/lib64"},
+	{"/opt/@a&b", "lib"},
+	{"/opt/a|b", "lib"},
+}
+
 func TestInstalledTreeServesPkgConfig(t *testing.T) {
 	if _, err := exec.LookPath("pkg-config"); err != nil {
 		t.Skip("pkg-config is not installed")
 	}
-	stage, prefix := install(t, "lib")
-	source := filepath.Join(t.TempDir(), "small.c")
-	require.NoError(t, os.WriteFile(source, []byte(smallProgram), 0o644))
-	cmd := exec.Command("pkg-config", "--cflags", "--libs", "shunt >= 1.0")
-	cmd.Env = append(os.Environ(), "PKG_CONFIG_PATH="+filepath.Join(prefix, "lib/pkgconfig"), "PKG_CONFIG_SYSROOT_DIR="+
-		stage)
-	flags, err := cmd.CombinedOutput()
-	require.NoError(t, err, string(flags))
-	binary := filepath.Join(t.TempDir(), "small")
-	args := append([]string{"-Wall", "-Werror", "-o", binary, source}, strings.Fields(string(flags))...)
-	output, err := builttest.Command("cc", args...).CombinedOutput()
-	require.NoError(t, err, string(output))
-	run := exec.Command(binary)
-	run.Env = append(os.Environ(), "LD_LIBRARY_PATH="+filepath.Join(prefix, "lib"))
-	output, err = run.CombinedOutput()
-	require.NoError(t, err, string(output))
+	for _, c := range installed {
+		prefix := install(t, c.prefix, c.libdir)
+		libdir := filepath.Join(prefix, strings.TrimPrefix(c.libdir, c.prefix))
+		source := filepath.Join(t.TempDir(), "small.c")
+		require.NoError(t, os.WriteFile(source, []byte(smallProgram), 0o644))
+		// eval, as pkg-config quotes for a shell.
+		cmd := builttest.Command("sh", "-c",
+			`flags=$(pkg-config --cflags --libs "shunt >= 1.0") && eval "cc -Wall -Werror -o small small.c $flags" && ./small`)
+		cmd.Dir = filepath.Dir(source)
+		cmd.Env = append(os.Environ(), "PKG_CONFIG_PATH="+filepath.Join(libdir, "pkgconfig"), "LD_LIBRARY_PATH="+libdir)
+		output, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%v: %s", c, output)
+	}
 }
 
 func TestInstalledTreeServesCMake(t *testing.T) {
 	if _, err := exec.LookPath("cmake"); err != nil {
 		t.Skip("cmake is not installed")
 	}
-	for _, libdir := range []string{"lib", "lib/" + runtime.GOARCH + "-linux-gnu"} {
-		_, prefix := install(t, libdir)
+	for _, c := range installed {
+		if strings.Contains(c.prefix, "|") {
+			continue // CMake's makefiles take no such name
+		}
+		libdir := filepath.Join(install(t, c.prefix, c.libdir), strings.TrimPrefix(c.libdir, c.prefix))
 		source, build := t.TempDir(), t.TempDir()
 		require.NoError(t, os.WriteFile(filepath.Join(source, "small.c"), []byte(smallProgram), 0o644))
 		require.NoError(t, os.WriteFile(filepath.Join(source, "CMakeLists.txt"), []byte(`cmake_minimum_required(VERSION 3.16)
@@ -246,7 +292,7 @@ enable_testing()
 add_test(NAME small COMMAND small)
 `), 0o644))
 		for _, args := range [][]string{
-			{"-S", source, "-B", build, "-Dshunt_DIR=" + filepath.Join(prefix, libdir, "cmake/shunt")},
+			{"-S", source, "-B", build, "-Dshunt_DIR=" + filepath.Join(libdir, "cmake/shunt")},
 			{"--build", build},
 			{"--build", build, "--target", "test"},
 		} {

@@ -1,7 +1,9 @@
 #!/bin/sh
 # install.sh [PREFIX]: installs Shunt from this folder under PREFIX, by default /usr/local ($DESTDIR is honoured), and
-# PREFIX/bin/uninstall-shunt, which removes exactly these files. What an archive before has installed there goes first.
+# PREFIX/bin/uninstall-shunt, which removes exactly these files and the folders made for them. What an archive before
+# has installed there goes first.
 set -eu
+umask 022 # what is installed is for all users
 here=$(cd "$(dirname "$0")" && pwd)
 prefix=${1:-/usr/local}
 case $prefix in /*) ;; *) echo "install.sh: PREFIX $prefix is not absolute" >&2; exit 2 ;; esac
@@ -9,9 +11,13 @@ root=${DESTDIR:-}$prefix
 uninstall=$root/bin/uninstall-shunt
 files=$(cd "$here" && find bin lib include share ! -type d | sort)
 if [ -x "$uninstall" ]; then "$uninstall"; fi
+made=
+for folder in $(cd "$here" && find bin lib include share -type d | sort); do
+  if [ ! -d "$root/$folder" ]; then mkdir -p "$root/$folder" && made="$folder $made"; fi
+done
 for file in $files; do
-  mkdir -p "$root/$(dirname "$file")"
   cp -P --remove-destination "$here/$file" "$root/$file"
+  if [ ! -L "$root/$file" ]; then chmod u=rwX,go=rX "$root/$file"; fi
 done
 {
   echo '#!/bin/sh'
@@ -20,7 +26,7 @@ done
   echo "rm -f \\"
   for file in $files; do echo "  $file \\"; done
   echo '  bin/uninstall-shunt'
-  echo 'rmdir -p lib/shunt/plugins lib/shunt/nccl lib/cmake/shunt lib/pkgconfig share/doc/shunt 2>/dev/null || true'
+  echo "rmdir $made 2>/dev/null || true"
 } >"$uninstall"
 chmod 755 "$uninstall"
 echo "Shunt is in $prefix; $prefix/bin/uninstall-shunt removes it"

@@ -17,6 +17,10 @@ def files(folder: pathlib.Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()}
 
 
+def folders(folder: pathlib.Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_dir()}
+
+
 def archive(folder: pathlib.Path, *names: str) -> pathlib.Path:
     """An unpacked archive with these files, and those that all have."""
     write(folder, "bin/shunt", "include/shunt.h", "lib/libshunt.so.1", *names)
@@ -31,19 +35,34 @@ def run(*command: pathlib.Path | str) -> None:
 
 
 def test_nothing_is_left(tmp_path):
-    """Neither of an archive, nor of the one before it, nor where the prefix has moved; what is of others stays."""
+    """Neither of an archive, nor of the one before it, nor where the prefix has moved; what is of others stays, and
+    folders that were there, also empty ones."""
     older = archive(tmp_path / "older", "lib/libshunt.so.1.0.0", "share/man/man1/shunt-old.1")
-    newer = archive(tmp_path / "newer", "lib/shunt/plugins/shm", "share/man/man1/shunt.1")
+    newer = archive(tmp_path / "newer", "lib/shunt/plugins/shm", "share/man/man1/shunt.1", "share/zsh/_shunt")
     prefix, moved = tmp_path / "a prefix", tmp_path / "moved"
     others = {"bin/other", "lib/libother.so", "share/man/man1/other.1"}
     write(prefix, *others)
+    (prefix / "include").mkdir()
+    before = folders(prefix)
     run(older / "install.sh", prefix)
     run(newer / "install.sh", prefix)
     assert files(prefix) == files(newer) - {"install.sh"} | {"bin/uninstall-shunt"} | others
     prefix.rename(moved)
     run(moved / "bin/uninstall-shunt")
-    assert files(moved) == others
-    assert not (moved / "lib/shunt").exists()
+    assert (files(moved), folders(moved)) == (others, before)
+
+
+def test_what_is_installed_is_for_all_users(tmp_path):
+    """Also of an archive that was unpacked with a umask which keeps others out, and with that umask."""
+    unpacked, prefix = archive(tmp_path / "archive", "lib/shunt/plugins/shm"), tmp_path / "a" / "prefix"
+    (unpacked / "lib/shunt/plugins/shm").chmod(0o600)
+    (unpacked / "bin/shunt").chmod(0o700)
+    run("sh", "-c", 'umask 077 && exec "$0" "$1"', unpacked / "install.sh", prefix)
+    run_by_all = {"bin/shunt", "bin/uninstall-shunt"}
+    for name in files(prefix) - {"lib/libshunt.so"}:
+        assert (prefix / name).stat().st_mode & 0o777 == (0o755 if name in run_by_all else 0o644), name
+    for folder in folders(prefix.parent):
+        assert (prefix.parent / folder).stat().st_mode & 0o777 == 0o755, folder
 
 
 def test_a_relative_prefix_is_refused(tmp_path):
