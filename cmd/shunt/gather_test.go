@@ -34,7 +34,7 @@ func failingOn(t *testing.T, flags []string, dir, how string, more ...string) (s
 	line := append(append([]string{}, flags...), "--grace", "1m", "--records", dir)
 	stdout, stderr, code := shunt(t, append(append(line, more...), "--", self, "fail", how, fifo)...)
 	require.NotContains(t, []int{0, exitUsage}, code, stderr)
-	_, end, found := strings.Cut(stderr, "\nshunt: shunt run: the launcher on ")
+	_, end, found := strings.Cut(stderr, "\nshunt run: the launcher on ")
 	require.True(t, found, stderr)
 	return stdout, end
 }
@@ -149,7 +149,7 @@ func TestHostfileRecordsThatCannotBeBrought(t *testing.T) {
 	require.NoError(t, os.WriteFile(at(flags, "me@node1"), nil, 0o600))
 	stdout, stderr, code := shunt(t, append(flags, "--json", "--records", dir, "sleep", "60")...)
 	require.Equal(t, exitFailure, code, stderr)
-	require.Contains(t, stderr, "shunt: shunt run on me@node1: directory of records: mkdir "+at(flags, "me@node1"))
+	require.Contains(t, stderr, "shunt run on me@node1: directory of records: mkdir "+at(flags, "me@node1"))
 	var all runReport
 	require.NoError(t, json.Unmarshal([]byte(stdout), &all))
 	require.Contains(t, all.Hosts[1].Problems[0], "shunt run on me@node1: directory of records: mkdir ")

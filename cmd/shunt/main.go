@@ -92,13 +92,22 @@ func run(args []string, stdout, stderr io.Writer) int {
 		code = exit.code
 	}
 	if exit != nil && exit.err != nil {
-		fmt.Fprintf(stderr, "shunt: %v\n", err)
+		fmt.Fprintln(stderr, message(err))
 	}
 	if out.err != nil && !errors.Is(err, out.err) { // which may be why a rank failed
 		fmt.Fprintf(stderr, "shunt: standard output: %v\n", out.err)
 		code = cmp.Or(code, exitFailure)
 	}
 	return code
+}
+
+// message is what a failing command prints: the text names the program once.
+func message(err error) string {
+	text := err.Error()
+	if strings.HasPrefix(text, "shunt ") {
+		return text
+	}
+	return "shunt: " + text
 }
 
 // checkedWriter remembers the first write that failed, such as of a full disk:

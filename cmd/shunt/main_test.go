@@ -228,7 +228,7 @@ func TestRun(t *testing.T) {
 	_, stderr, code = shunt(t, "run", "-n", "2", "--grace", "10ms", "--", "sh", "-c",
 		"[ $SHUNT_RANK = 1 ] && exit 7; sleep 300")
 	require.Equal(t, 7, code)
-	require.Regexp(t, `^shunt: shunt run: rank 1 \(pid \d+\) exited with status 7 after \S+; the job of 2 ended with it\nshunt run: rank 0 \(pid \d+\) had to be ended\n$`, stderr)
+	require.Regexp(t, `^shunt run: rank 1 \(pid \d+\) exited with status 7 after \S+; the job of 2 ended with it\nshunt run: rank 0 \(pid \d+\) had to be ended\n$`, stderr)
 	stdout, _, code = shunt(t, "run", "--json", "-n", "2", "--", "sh", "-c", "kill -9 $$")
 	require.Equal(t, 137, code)
 	var report runReport
@@ -240,7 +240,7 @@ func TestRun(t *testing.T) {
 func TestExplain(t *testing.T) {
 	stdout, stderr, code := shunt(t, "explain", "all_reduce", "-n", "2", "--bytes", "8,16M")
 	require.Zero(t, code, stderr)
-	require.Contains(t, stdout, "all_reduce float32 sum, 8 bytes, world 2 on 1 host(s), host memory\n  runs shm/")
+	require.Contains(t, stdout, "all_reduce float32 sum, 8 bytes, world 2 on 1 host, host memory\n  runs shm/")
 	require.Contains(t, stdout, "16M bytes")
 	require.Contains(t, stdout, "  else shm/")
 	stdout, _, code = shunt(t, "explain", "all_reduce", "-n", "2", "--json", "--algo",
@@ -381,7 +381,7 @@ func TestDoctorInterrupted(t *testing.T) {
 			require.NoError(t, c.Process.Signal(os.Interrupt))
 			require.Error(t, c.Wait())
 			require.Equal(t, exitFailure, c.ProcessState.ExitCode(), stderr.String())
-			require.Equal(t, "shunt: shunt doctor was interrupted in the check \""+check+"\"\n", stderr.String())
+			require.Equal(t, "shunt doctor was interrupted in the check \""+check+"\"\n", stderr.String())
 			agrees(t, "doctor", stdout.String(), "interrupted")
 			var findings []finding
 			require.NoError(t, json.Unmarshal([]byte(stdout.String()), &findings))

@@ -140,5 +140,5 @@ func preloadOverHosts(t *testing.T, folder, program string) {
 	require.NoError(t, os.WriteFile(flags[4], []byte(other), 0o700)) //nolint:gosec // a program
 	_, stderr, code = run("sleep", "60")
 	require.Equal(t, exitFailure, code, stderr)
-	require.Contains(t, stderr, "shunt: shunt run on node1: --nccl: there is no libnccl.so.2 in ")
+	require.Contains(t, stderr, "shunt run on node1: --nccl: there is no libnccl.so.2 in ")
 }

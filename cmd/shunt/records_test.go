@@ -120,10 +120,10 @@ func failing(t *testing.T, dir, how string, flags ...string) (stdout, summary st
 	args := append([]string{"run", "-n", "3", "--grace", "1m", "--records", dir}, flags...)
 	stdout, stderr, code := shunt(t, append(args, "--", self, "fail", how, fifo)...)
 	require.NotContains(t, []int{0, exitUsage}, code, stderr)
-	at := strings.Index(stderr, "\nshunt: shunt run: rank ")
+	at := strings.Index(stderr, "\nshunt run: rank ")
 	require.Positive(t, at, stderr)
 	lines := strings.SplitAfter(stderr[at+1:], "\n")
-	for len(lines) > 0 && strings.HasPrefix(strings.TrimPrefix(lines[0], "shunt: "), "shunt run: ") { // how the job ended
+	for len(lines) > 0 && strings.HasPrefix(lines[0], "shunt run: ") { // how the job ended
 		lines = lines[1:]
 	}
 	return stdout, strings.Join(lines, "")

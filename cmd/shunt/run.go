@@ -332,7 +332,7 @@ func attempt(c *cobra.Command, j launch.Job, timeout time.Duration, restarts int
 		if !failed || ran > restarts || failure.Asked != 0 {
 			return ran, err
 		}
-		fmt.Fprintf(c.ErrOrStderr(), "shunt: %v\nshunt run: starting the job again, %d of %d\n", err, ran, restarts)
+		fmt.Fprintf(c.ErrOrStderr(), "%s\nshunt run: starting the job again, %d of %d\n", message(err), ran, restarts)
 	}
 }
 

@@ -173,7 +173,7 @@ func ended(t *testing.T, failpoints, file string, begun func(stdout string) bool
 			continue
 		}
 		require.Equal(t, exitFailure, c.ProcessState.ExitCode(), stderr.String())
-		require.Contains(t, stderr.String(), "shunt: ")
+		require.Regexp(t, `(?m)^shunt( \w+)?: `, stderr.String())
 		return stdout.String(), stderr.String()
 	}
 }

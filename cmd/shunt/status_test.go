@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -42,7 +43,7 @@ func TestTheSameMistakeHasTheSameStatus(t *testing.T) {
 		refused++
 		_, stderr, code := shunt(t, append(slices.Clip(line), args...)...)
 		require.Equal(t, exitUsage, code, "shunt %s %s: %s", strings.Join(line, " "), strings.Join(args, " "), stderr)
-		require.Contains(t, stderr, "shunt: ")
+		require.Regexp(t, `(?m)^shunt( run)?: `, stderr)
 	}
 	arguments := map[string][]string{"shunt run": {"true"}, "shunt records": {t.TempDir()}, "shunt man": {t.TempDir()}}
 	for c, line := range commandLines(newRoot(), nil) {
@@ -98,7 +99,7 @@ func TestCommandsWhoseOutputIsNotRead(t *testing.T) {
 			c.Env, c.Stdout, c.Stderr = append(os.Environ(), "TMPDIR="+left), write, &stderr
 			require.Error(t, c.Run())
 			require.Equal(t, 128+int(syscall.SIGPIPE), c.ProcessState.ExitCode(), "%v: %s", c.ProcessState, stderr.String())
-			require.Equal(t, silent, !strings.Contains(stderr.String(), "shunt: "), stderr.String())
+			require.Equal(t, silent, !regexp.MustCompile(`(?m)^shunt( run)?: `).MatchString(stderr.String()), stderr.String())
 			entries, err := os.ReadDir(left)
 			require.NoError(t, err)
 			require.Empty(t, entries)

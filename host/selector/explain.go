@@ -189,8 +189,7 @@ func (e Explanation) String() string {
 	if e.Symmetric {
 		what += ", symmetric"
 	}
-	fmt.Fprintf(&b, "%s, %s bytes, world %d on %d host(s), %s memory", what, FormatSize(e.Bytes), e.World, e.Hosts,
-		e.Memory)
+	fmt.Fprintf(&b, "%s, %s bytes, %s, %s memory", what, FormatSize(e.Bytes), worldText(e.World, e.Hosts), e.Memory)
 	if e.Mode != "" {
 		fmt.Fprintf(&b, ", %s, %s calls", e.Topology, e.Mode)
 	}

@@ -440,5 +440,12 @@ func signatureText(req plugin.Request) string {
 	if req.DeviceCounts {
 		what += ", counts on the device"
 	}
-	return fmt.Sprintf("%s, world %d on %d host(s), %s memory", what, req.World, max(req.Hosts, 1), req.Memory)
+	return fmt.Sprintf("%s, %s, %s memory", what, worldText(req.World, max(req.Hosts, 1)), req.Memory)
+}
+
+func worldText(world, hosts int) string {
+	if hosts == 1 {
+		return fmt.Sprintf("world %d on 1 host", world)
+	}
+	return fmt.Sprintf("world %d on %d hosts", world, hosts)
 }

@@ -103,14 +103,14 @@ func TestLimitsLeaveGap(t *testing.T) {
 	require.Equal(t, "shm/large", name(c, 200))
 	err := c.Unsupported(150)
 	require.ErrorIs(t, err, plugin.Unsupported)
-	require.EqualError(t, err, "all_reduce of float32 sum, world 4 on 1 host(s), host memory, 150: no algorithm can do this: "+
+	require.EqualError(t, err, "all_reduce of float32 sum, world 4 on 1 host, host memory, 150: no algorithm can do this: "+
 		"shm/small: takes at most 100 bytes; shm/large: takes at least 200 bytes; rdma: no device")
 }
 
 func TestNoCandidate(t *testing.T) {
 	_, err := New().Compile(request, nil, map[string]string{"shm": "ranks are on 2 hosts", "nccl": "not installed"})
 	require.ErrorIs(t, err, plugin.Unsupported)
-	require.EqualError(t, err, "all_reduce of float32 sum, world 4 on 1 host(s), host memory: no transport can do this: nccl: not installed; shm: ranks are on 2 hosts")
+	require.EqualError(t, err, "all_reduce of float32 sum, world 4 on 1 host, host memory: no transport can do this: nccl: not installed; shm: ranks are on 2 hosts")
 	_, err = New().Compile(request, nil, nil)
 	require.ErrorContains(t, err, "none is loaded")
 }
@@ -190,11 +190,14 @@ func TestExplain(t *testing.T) {
 	require.Equal(t, "estimate", e.Source)
 	require.Equal(t, "shm/two_shot", e.Fallback[0].Name)
 	require.Equal(t, []Rejection{{Name: "rdma", Reason: "no device"}}, e.Rejected)
-	require.Equal(t, `all_reduce float32 sum, 100 bytes, world 4 on 1 host(s), host memory
+	require.Equal(t, `all_reduce float32 sum, 100 bytes, world 4 on 1 host, host memory
   runs shm/one_shot, 1.10 µs (estimate): cheapest of 3; the same from 0 to 4571
   else shm/two_shot, 5.01 µs (estimate): 3.91 µs slower
   else nccl/ring, 20.00 µs (estimate): 18.90 µs slower
   not  rdma: no device`, e.String())
+	two := e
+	two.Hosts = 2
+	require.Contains(t, two.String(), ", world 4 on 2 hosts, host memory\n")
 	text, err := json.Marshal(e)
 	require.NoError(t, err)
 	var back Explanation
