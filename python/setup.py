@@ -41,6 +41,11 @@ class WithLibrary(build_py):
             built = os.path.join(PORTABLE, folder)
             if os.path.isdir(built):
                 shutil.copytree(built, os.path.join(package, folder), dirs_exist_ok=True)
+        # Linked programs look for the library's SONAME, and a wheel holds no links: -lshunt finds a text of linkers'.
+        library = os.path.join(package, "lib", "libshunt.so")
+        os.rename(library, library + ".1")
+        with open(library, "w") as file:
+            file.write("/* For linkers, as in -lshunt. The library is libshunt.so.1. */\nINPUT(libshunt.so.1)\n")
         os.makedirs(os.path.join(package, "include"), exist_ok=True)
         for name in HEADERS:
             shutil.copy(os.path.join(ROOT, name), os.path.join(package, "include"))

@@ -1,9 +1,9 @@
 """Checks that a wheel keeps the promise of its manylinux tag, and prints what it carries: wheel_check.py FILE...
 
 Of each ELF file: the versions of symbols that it needs from glibc, libstdc++ and libgcc, and the libraries that it
-needs, against what the tag allows (PEP 600 and auditwheel's policy of the same name); and that it has no RUNPATH of the
-machine that built it. auditwheel itself refuses
-extensions of torch, since torch's libraries are in no wheel but torch's.
+needs, against what the tag allows (PEP 600 and auditwheel's policy of the same name); that it has no RUNPATH of the
+machine that built it; and that it is found by the name that programs which are linked with it look for. auditwheel
+itself refuses extensions of torch, since torch's libraries are in no wheel but torch's.
 
 Of the extensions of shunt.torch: that each is for the torch and CPython that its name says, and that all were built
 from the same sources.
@@ -48,6 +48,9 @@ def problems_of(name: str, dump: str, tag: str, machine: str) -> list[str]:
     for library in re.findall(r"\(NEEDED\).*\[(.*)\]", dump):
         if not LIBRARIES.fullmatch(library) and not (name.startswith("shunt/torch/") and TORCHS.fullmatch(library)):
             found.append(f"{name} needs {library}, which the wheel does not carry")
+    for soname in re.findall(r"\(SONAME\).*\[(.*)\]", dump):
+        if soname != name.rpartition("/")[2]:
+            found.append(f"{name} has another name than {soname}, by which programs linked with it look for it")
     for kind, folders in re.findall(r"\((RPATH|RUNPATH)\).*\[(.*)\]", dump):
         if not all(re.fullmatch(r"\$ORIGIN(/.*)?|\$\{ORIGIN\}(/.*)?", folder) for folder in folders.split(":")):
             found.append(f"{name} has {kind} {folders}, a folder of the machine that built it; want none, or $ORIGIN")

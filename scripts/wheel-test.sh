@@ -1,8 +1,9 @@
 #!/bin/bash
-# wheel-test.sh DIST: installs the wheel of DIST into fresh environments, and uses it there with an environment that
-# has neither Go nor a compiler, checkout or SHUNT_* variable: a venv of $PYTHON, one made by $UV, and, as root,
-# what debootstrap unpacks of the suites in CHROOTS: Debian 12 (glibc 2.36), Ubuntu 22.04 (2.35) and Debian 11 (2.31),
-# whose Python is too old for the package, so that only the command and its plugins run there.
+# wheel-test.sh DIST: installs the wheel of DIST into fresh environments, links a program in C with the first one's
+# library, and uses them with an environment that has neither Go nor a compiler, checkout or SHUNT_* variable: a venv of
+# $PYTHON, one made by $UV, and, as root, what debootstrap unpacks of the suites in CHROOTS: Debian 12 (glibc 2.36),
+# Ubuntu 22.04 (2.35) and Debian 11 (2.31), whose Python is too old for the package, so that only the command and its
+# plugins run there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 wheel=$(realpath "${1:?usage: wheel-test.sh DIST}"/*_"$(uname -m).whl")
@@ -10,9 +11,10 @@ python=${PYTHON:-python3} chroots=${CHROOTS-bookworm jammy bullseye}
 work=$(mktemp -d)
 trap 'umount "$work"/*/proc "$work"/*/dev/shm 2>/dev/null || true; rm -rf "$work"' EXIT
 
-# README's program for Python, as printed.
+# README's programs for Python and C, as printed.
 program=$work/hello.py
 sed -n '/<!-- snippet: python -->/,/^```$/p' README.md | sed '1,2d;$d' >"$program"
+sed -n '/<!-- snippet: c -->/,/^```$/p' README.md | sed '1,2d;$d' >"$work/hello.c"
 cp python/wheel_tests/installed.py "$work/"
 
 # clean PATH COMMAND...: the command in an empty directory, with this PATH and nothing else of the environment.
@@ -27,6 +29,10 @@ echo "== venv"
 "$python" -m venv "$work/venv"
 "$work/venv/bin/pip" install -q numpy "$wheel"
 clean "$work/venv/bin" python "$work/installed.py" "$program"
+package=$(echo "$work"/venv/lib/python*/site-packages/shunt)
+cc "$work/hello.c" -I"$package/include" -L"$package/lib" -lshunt -Wl,-rpath,"$package/lib" -o "$work/linked"
+sums=$(clean "$work/venv/bin" shunt run -n 2 "$work/linked" | grep -c '^sum 3$' || true)
+[ "$sums" = 2 ] || { echo "a program in C that is linked with the wheel: $sums of 2 ranks print the sum"; exit 1; }
 
 if [ -n "${TORCH_PYTHON:-}" ]; then
   echo "== venv, with torch"

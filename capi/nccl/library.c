@@ -43,9 +43,10 @@ static void *load(const char *path) {
 }
 
 static void *find(void) {
-  /* Beside this library, or, where that has a folder of its own, above: bin/nccl, lib/shunt/nccl. */
-  static const char *const places[] = {"libshunt.so", "libshunt.so.1", "../libshunt.so", "../libshunt.so.1",
-                                       "../../libshunt.so", "../../libshunt.so.1"};
+  /* Beside this library, or, where that has a folder of its own, above: bin/nccl, lib/shunt/nccl. Beside libshunt.so.1
+   * the other name may be a text for linkers. */
+  static const char *const places[] = {"libshunt.so.1", "libshunt.so", "../libshunt.so.1", "../libshunt.so",
+                                       "../../libshunt.so.1", "../../libshunt.so"};
   const char *named = getenv("SHUNT_LIBRARY");
   char path[PATH_MAX];
   void *library = NULL;

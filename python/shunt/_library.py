@@ -169,7 +169,7 @@ def _candidates() -> list[str]:
     named = os.environ.get("SHUNT_LIBRARY")
     if named:
         return [named]
-    bundled = os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib", "libshunt.so")
+    bundled = os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib", "libshunt.so.1")
     return [bundled, "libshunt.so.1"] if os.path.exists(bundled) else ["libshunt.so.1"]
 
 

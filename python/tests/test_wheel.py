@@ -57,6 +57,14 @@ def test_libraries(name, library, allowed):
     assert (wheel_check.problems_of(name, DUMP.format(library=library, version="GLIBC_2.17"), *TAG) == []) is allowed
 
 
+@pytest.mark.parametrize("name, allowed", [("libshunt.so", False), ("libshunt.so.1", True), ("shunt.so", False)])
+def test_names_of_libraries(name, allowed):
+    """A wheel holds no links, so a file has the name that programs look for which are linked with it."""
+    line = " 0x000000000000000e (SONAME)             Library soname: [libshunt.so.1]\n"
+    dump = DUMP.format(library="libm.so.6", version="GLIBC_2.17") + line
+    assert (wheel_check.problems_of(f"shunt/lib/{name}", dump, *TAG) == []) is allowed
+
+
 @pytest.mark.parametrize("folders, allowed", [
     ("/home/me/lib", False), ("$ORIGIN", True), ("$ORIGIN/../lib:${ORIGIN}", True), ("$ORIGIN/..:/usr/lib", False),
     ("$ORIGINAL", False), ("", False),

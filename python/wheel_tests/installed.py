@@ -66,7 +66,7 @@ def main() -> None:
     run("shunt", "nonsense", ok=2)  # the command's status is the entry's
 
     for name in ("include/shunt.h", "include/shunt_tables.h", "include/shunt_transport.h", "include/shunt_ring.h",
-                 "lib/shunt/nccl/libnccl.so.2"):
+                 "lib/libshunt.so", "lib/libshunt.so.1", "lib/shunt/nccl/libnccl.so.2"):
         assert (package / name).is_file(), name
     run("shunt", "run", "--nccl", "--", sys.executable, "-c", "")  # which finds it
 

@@ -45,6 +45,11 @@ func TestFindsShunt(t *testing.T) {
 	require.Error(t, err)
 	require.Contains(t, out, "/nccl/../libshunt.so cannot be loaded: ")
 	require.Contains(t, out, "file too short")
+	// As in the wheel, where libshunt.so is for linkers: it is not what cannot be loaded.
+	require.NoError(t, os.WriteFile(filepath.Join(broken, "libshunt.so.1"), []byte("no library"), 0o600))
+	out, err = run(t, nil, loads, filepath.Join(broken, "nccl", "libnccl.so.2"))
+	require.Error(t, err)
+	require.Contains(t, out, "/nccl/../libshunt.so.1 cannot be loaded: ")
 	out, err = run(t, nil, loads, filepath.Join(alone, "nccl", "libnccl.so.2"))
 	require.Error(t, err)
 	require.Contains(t, out, "SHUNT_LIBRARY names it")
