@@ -102,7 +102,7 @@ class Binary(Distribution):
 # Built for the stable ABI of 3.11, which free-threaded interpreters do not have. Where
 # it is missing calls go through ctypes, so the wheel is still for every Python 3.
 calls = Extension("shunt._calls", ["shunt/_calls.c"], extra_compile_args=["-O2", "-Wall", "-Wextra"],
-                  py_limited_api=True)
+                  extra_link_args=["-s"], py_limited_api=True)
 if sys.version_info < (3, 11) or sysconfig.get_config_var("Py_GIL_DISABLED"):
     print("shunt._calls is left out: it is built with CPython from 3.11 on, with the GIL", file=sys.stderr)
     calls = None

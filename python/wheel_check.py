@@ -5,6 +5,8 @@ needs, against what the tag allows (PEP 600 and auditwheel's policy of the same 
 machine that built it; and that it is found by the name that programs which are linked with it look for. auditwheel
 itself refuses extensions of torch, since torch's libraries are in no wheel but torch's.
 
+Of every file: that it names no folder of the machine that built it.
+
 Of the extensions of shunt.torch: that each is for the torch and CPython that its name says, and that all were built
 from the same sources.
 """
@@ -29,15 +31,20 @@ BUILT = re.compile(rb"shunt\.torch ([0-9a-f]{16}) for torch (\d+\.\d+)[\w.+]*(?:
 
 MACHINES = {"x86_64": "X86-64", "aarch64": "AArch64"}
 
+#: What the names of the folders begin with that only the machine that builds the wheel has.
+FOLDERS = [f"{Path(__file__).resolve().parents[1]}/", f"{Path.home()}/"]
+
 #: PyPI takes files of up to 100 MB.
 LARGEST = 100_000_000
 
 
 def problems_of(name: str, dump: str, tag: str, machine: str) -> list[str]:
-    """What is wrong with one ELF file, by the text that `readelf -hdVW` prints of it."""
+    """What is wrong with one ELF file, by the text that `readelf -hdSVW` prints of it."""
     found = []
     if MACHINES[machine] not in dump:
         found.append(f"{name} is not for {machine}")
+    if " .debug_" in dump:
+        found.append(f"{name} has debug information, which names files of the machine that built it")
     needs = dump[dump.index("Version needs section") :] if "Version needs section" in dump else ""
     for kind, text in re.findall(r"Name: (GLIBC|GLIBCXX|CXXABI|GCC)_(\w[\w.]*)", needs):
         if not text[0].isdigit():
@@ -110,6 +117,8 @@ def check(wheel: Path) -> list[str]:
             data = archive.read(entry)
             if entry.file_size > 100_000:
                 print(f"  {entry.filename}: {entry.file_size / 1e6:.1f} MB, packed {entry.compress_size / 1e6:.1f} MB")
+            found += [f"{entry.filename} names {folder}, a folder of the machine that built it"
+                      for folder in FOLDERS if re.search(rb"(?<![\w.-])" + re.escape(folder.encode()), data)]
             if not data.startswith(b"\x7fELF"):
                 continue
             elves += 1
@@ -117,7 +126,7 @@ def check(wheel: Path) -> list[str]:
                 extensions[entry.filename] = data
             file = Path(folder, "elf")
             file.write_bytes(data)
-            dump = subprocess.run(["readelf", "-hdVW", file], check=True, capture_output=True, text=True).stdout
+            dump = subprocess.run(["readelf", "-hdSVW", file], check=True, capture_output=True, text=True).stdout
             found += problems_of(entry.filename, dump, named[1], named[2])
             if "/bin/" in entry.filename and not entry.external_attr >> 16 & 0o111:
                 found.append(f"{entry.filename} is not executable")

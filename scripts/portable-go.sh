@@ -10,6 +10,7 @@ case ${PORTABLE_ARCH:=$(uname -m)} in
 esac
 ZIG="$(command -v "${PYTHON:-python3}") -m ziglang" CC=$here/portable-cc.sh CGO_ENABLED=1
 # res_search had another name before glibc 2.34, behind a macro of resolv.h.
-CGO_CFLAGS='-O2 -g -Dres_search=__res_search'
-export PORTABLE_ARCH GOARCH CGO_ENABLED ZIG CC CGO_CFLAGS
+# Without -g, which go has by default: behind -s it has zig keep what that drops.
+CGO_CFLAGS='-O2 -Dres_search=__res_search' CGO_LDFLAGS=-O2
+export PORTABLE_ARCH GOARCH CGO_ENABLED ZIG CC CGO_CFLAGS CGO_LDFLAGS
 exec "$@"

@@ -13,7 +13,7 @@ portable=scripts/portable-go.sh plugin=$out/lib/shunt/plugins/shunt-transport
 
 $portable sh capi/build.sh "$out/lib/libshunt.so"
 # zig compiles this one too, in one step, and clang has other warnings.
-CFLAGS=-Wno-error $portable sh capi/nccl/build.sh "$out/lib/shunt/nccl/libnccl.so.2"
+CFLAGS="-Wno-error -s" $portable sh capi/nccl/build.sh "$out/lib/shunt/nccl/libnccl.so.2"
 $portable go build -tags portable -ldflags "$strip $(sh scripts/release.sh)" -o "$out/bin/shunt" ./cmd/shunt
 for name in shm cudaipc nccl; do
   $portable go build -ldflags "$strip" -o "$plugin-$name" ./cmd/shunt-transport

@@ -8,6 +8,9 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 sed -n '/<!-- snippet: c -->/,/^```$/p' README.md | sed '1,2d;$d' >"$work/hello.c"
 tar -C "$work" -xzf "$archive"
+! grep -rlF "$PWD/" "$work" || { echo "these name a folder of the machine that built them"; exit 1; }
+debug=$(find "$work" -type f -exec readelf -SW {} + 2>/dev/null | grep -cF ' .debug_' || true)
+[ "$debug" = 0 ] || { echo "files have $debug sections of debug information"; exit 1; }
 mkdir "$work/other"
 touch "$work/other/kept" # of another package
 "$work"/shunt-*/install.sh "$work/first"

@@ -57,6 +57,14 @@ def test_libraries(name, library, allowed):
     assert (wheel_check.problems_of(name, DUMP.format(library=library, version="GLIBC_2.17"), *TAG) == []) is allowed
 
 
+@pytest.mark.parametrize("section, allowed", [(".debug_info", False), (".debug_line_str", False), (".dynstr", True)])
+def test_debug_information(section, allowed):
+    """It names files of the machine that built it, compressed too."""
+    line = f"  [31] {section}       PROGBITS        0000000000000000 36b5c38 071379 00   C  0   0  1\n"
+    dump = DUMP.format(library="libm.so.6", version="GLIBC_2.17") + line
+    assert (wheel_check.problems_of("shunt/x", dump, *TAG) == []) is allowed
+
+
 @pytest.mark.parametrize("name, allowed", [("libshunt.so", False), ("libshunt.so.1", True), ("shunt.so", False)])
 def test_names_of_libraries(name, allowed):
     """A wheel holds no links, so a file has the name that programs look for which are linked with it."""
@@ -86,11 +94,12 @@ def test_the_interpreters_flags_for_run_time(tmp_path):
              "-Xlinker relro -R/f -Wl,--enable-new-dtags,--rpath,/g,-z,noexecstack")
     subprocess.run([sys.executable, "setup.py", "-q", "build_ext", "--build-lib", tmp_path, "--build-temp", tmp_path],
                    cwd=PACKAGE, check=True, capture_output=True,
-                   env={**os.environ, "CC": "cc", "LDSHARED": f"cc -shared {flags}", "CFLAGS": "-O0"})
+                   env={**os.environ, "CC": "cc", "LDSHARED": f"cc -shared {flags}", "CFLAGS": "-O0 -g"})
     (made,) = tmp_path.glob("shunt/_calls*.so")
     dump = subprocess.run(["readelf", "-dW", made], check=True, capture_output=True, text=True).stdout
     assert "RPATH" not in dump and "RUNPATH" not in dump
     assert "NOW" in dump  # other flags of the linker are kept
+    assert str(PACKAGE).encode() not in made.read_bytes()
 
 
 @pytest.mark.parametrize("machine, named", [("x86_64", "Advanced Micro Devices X86-64"), ("aarch64", "AArch64")])
@@ -138,6 +147,29 @@ def test_wheels(tmp_path):
     assert any("shunt/torch/lib/a.so has another name than" in problem for problem in found)
     assert any("needs GLIBC_2.99; manylinux_2_28 has GLIBC_2.28 at most" in problem for problem in found)
     assert "shunt/bin/a is not executable" in found
+
+
+@pytest.mark.parametrize("folder", wheel_check.FOLDERS)
+def test_folders_in_a_wheel(tmp_path, folder):
+    """No file of any kind names a folder of the machine that built it, but the name may be a part of another's."""
+    text = "shunt/text names {}, a folder of the machine that built it".format
+    named = wheel(tmp_path, **{"shunt/text": f"at {folder}x.c\0".encode(), "shunt/other": f"/of{folder}x.c".encode()})
+    found = [problem for problem in wheel_check.check(named) if "names" in problem]
+    assert found == [text(f) for f in wheel_check.FOLDERS if f in folder]
+
+
+def test_folders_in_extensions_of_torch(tmp_path):
+    """portable-cxx.sh cuts the folders of headers off the names of files, which torch's assertions print."""
+    if shutil.which("g++") is None:
+        pytest.skip("no compiler: it takes g++")
+    for kind in ("I", "isystem"):
+        (tmp_path / kind / "below").mkdir(parents=True)
+        (tmp_path / kind / "below" / f"{kind}.h").write_text(f"const char *{kind}() {{ return __FILE__; }}\n")
+    (tmp_path / "a.cpp").write_text("#include <below/I.h>\n#include <below/isystem.h>\n")
+    subprocess.run(["bash", PACKAGE.parent / "scripts" / "portable-cxx.sh", f"-I{tmp_path}/I",
+                    f"-isystem{tmp_path}/isystem", "-c", tmp_path / "a.cpp", "-o", tmp_path / "a.o"], check=True)
+    built = (tmp_path / "a.o").read_bytes()
+    assert b"./below/I.h" in built and b"./below/isystem.h" in built and str(tmp_path).encode() not in built
 
 
 def extension(torch: str, python: str, sources: str = "0123456789abcdef") -> bytes:
