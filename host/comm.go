@@ -373,6 +373,7 @@ func (c *Communicator) SetTimeout(limit time.Duration) error {
 		return err
 	}
 	c.observer.SetTimeout(limit)
+	c.group.SetTimeout(limit)
 	if c.device != nil {
 		c.device.Exec.SetTimeout(limit)
 	}

@@ -79,6 +79,7 @@ func newCommunicator(ctx context.Context, j *job.Job, what, label string, ranks 
 	if c.group, err = j.Session.Group(label, ranks); err != nil {
 		return nil, plugin.Errorf(plugin.CodeOf(err), "%s on rank %d: %w", what, rank, err)
 	}
+	c.group.SetTimeout(timeout)
 	c.plans.Group, c.member.Group, c.endpoints.Group = c.group, c.group, c.group
 	failed := c.makeExecutors(ctx) // agreed on below
 	found, err := j.Survey(ctx, &c.member, what)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/shunt-ccl/shunt/host/internal/round"
 	"github.com/shunt-ccl/shunt/plugin"
@@ -24,6 +26,7 @@ type Group struct {
 	ranks   []int
 	rank    int
 	close   sync.Once
+	timeout atomic.Int64
 
 	// guarded by session.mu, for a successor of the store
 	failed   *plugin.Error // by this rank or another
@@ -47,6 +50,7 @@ func (s *Session) Group(key string, ranks []int) (*Group, error) {
 		return nil, err
 	}
 	g := &Group{session: s, key: key, ranks: slices.Clone(ranks), rank: slices.Index(ranks, s.rank)}
+	g.SetTimeout(s.timeout)
 	s.out.Lock()
 	defer s.out.Unlock()
 	s.mu.Lock()
@@ -86,6 +90,12 @@ func (g *Group) Member(rank int) Member { return g.session.members[g.ranks[rank]
 // Session returns the session that the group belongs to.
 func (g *Group) Session() *Session { return g.session }
 
+// Timeout returns the deadline of collectives whose context has none: the session's, until SetTimeout.
+func (g *Group) Timeout() time.Duration { return time.Duration(g.timeout.Load()) }
+
+// SetTimeout sets what Timeout returns.
+func (g *Group) SetTimeout(limit time.Duration) { g.timeout.Store(int64(limit)) }
+
 // Secret derives 32 bytes that only members of the job can know, for one
 // purpose, which label names.
 func (g *Group) Secret(label string) []byte {
@@ -97,7 +107,7 @@ func (g *Group) call(ctx context.Context, op opKind, root int, tag string, data 
 }
 
 // AllGather returns every member's data, in order, to every member. All data
-// together may take up 8 MiB. Without a deadline in the context, the session's
+// together may take up 8 MiB. Without a deadline in the context, the group's
 // timeout counts.
 func (g *Group) AllGather(ctx context.Context, tag string, data []byte) ([][]byte, error) {
 	payload, err := g.call(ctx, opGather, 0, tag, data)

@@ -131,9 +131,6 @@ func (s *Session) fate(rank int) *plugin.Error {
 // store and back.
 func (s *Session) Exchanges() uint64 { return s.exchanges.Load() }
 
-// Timeout returns the deadline of collectives whose context has none.
-func (s *Session) Timeout() time.Duration { return s.timeout }
-
 // All returns the group of all ranks.
 func (s *Session) All() *Group { return s.all }
 

@@ -24,13 +24,6 @@ type waiter struct {
 	cancel *plugin.Error // set once this rank waits no longer
 }
 
-type wholeTime struct{}
-
-// Within returns a context with the whole time that something may take, of which single collectives get what is left.
-func Within(ctx context.Context, limit time.Duration, late error) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(context.WithValue(ctx, wholeTime{}, limit), limit, late)
-}
-
 // call runs one collective of a group: contribute, then wait for the reply.
 func (s *Session) call(ctx context.Context, g *Group, op opKind, root int, tag string, data []byte) ([]byte, error) {
 	if len(tag) > maxTag {
@@ -40,7 +33,7 @@ func (s *Session) call(ctx context.Context, g *Group, op opKind, root int, tag s
 		return nil, plugin.Errorf(plugin.InvalidArgument, "%q on rank %d: the message has %d bytes, want at most %d", tag,
 			g.rank, len(data), maxFrame/2)
 	}
-	limit := s.timeout
+	limit := g.Timeout()
 	if deadline, ok := ctx.Deadline(); ok {
 		limit = time.Until(deadline)
 	}
@@ -113,11 +106,8 @@ func (s *Session) await(ctx context.Context, limit time.Duration, k waitKey, w *
 			over, canceled = nil, !errors.Is(ctx.Err(), context.DeadlineExceeded)
 		}
 	}
-	left, whole := "", s.timeout
-	if own, ok := ctx.Value(wholeTime{}).(time.Duration); ok {
-		whole = own
-	}
-	if limit < whole/4*3 { // what came before has taken the rest, and the others may be as late
+	left := ""
+	if limit < g.Timeout()/4*3 { // what came before has taken the rest, and the others may be as late
 		left = ", all the time that was left,"
 	}
 	err := rankError(plugin.Timeout, g.rank, "rank %d waited %v%s for %s", g.rank,

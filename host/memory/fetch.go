@@ -271,7 +271,7 @@ func (s *Share) find(conn *net.UnixConn, tag string, lack bool) (result outcome,
 	if result == unknown && maker != nil {
 		result = found
 		// It may take longer than a message.
-		if err = conn.SetDeadline(time.Now().Add(s.group.Session().Timeout())); err != nil {
+		if err = conn.SetDeadline(time.Now().Add(s.group.Timeout())); err != nil {
 			return unknown, nil, nil, err
 		}
 		var fd int

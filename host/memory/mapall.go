@@ -103,7 +103,7 @@ func (x *Exchange) mapAll(ctx context.Context, use func(rank int, regions []plug
 		defer x.share.afterFetch(x.tag)
 	}
 	// Leave time to agree on a failure before the caller's deadline.
-	limit := x.share.group.Session().Timeout()
+	limit := x.share.group.Timeout()
 	if deadline, ok := ctx.Deadline(); ok {
 		limit = time.Until(deadline)
 	}

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/shunt-ccl/shunt/host/bootstrap"
 	"github.com/shunt-ccl/shunt/host/executor"
 	"github.com/shunt-ccl/shunt/host/topology"
 	"github.com/shunt-ccl/shunt/plugin"
@@ -49,7 +48,7 @@ func (o *Observer) PeerName(rank int) string {
 // Deadline bounds a call that talks to peers over the rendezvous store.
 func (o *Observer) Deadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	limit := o.Timeout()
-	return bootstrap.Within(ctx, limit, plugin.Errorf(plugin.Timeout, "the ranks did not agree within %v", limit))
+	return context.WithTimeoutCause(ctx, limit, plugin.Errorf(plugin.Timeout, "the ranks did not agree within %v", limit))
 }
 
 // PeerTimeout returns the timeout of a rank that waited for peer, as all ranks report it; where names the step,
