@@ -233,3 +233,50 @@ func TestAbortDuringLongMessages(t *testing.T) {
 		}
 	}
 }
+
+func init() { bodies["close"] = closeEarly }
+
+// closeEarly has rank 1 return, and so close, after calls of all ranks; the others go on.
+func closeEarly(_ context.Context, c *host.Communicator, arguments []string) error {
+	collective, err := plugin.ParseCollective(arguments[0])
+	if err != nil {
+		return err
+	}
+	count, err := strconv.ParseInt(arguments[1], 10, 64)
+	if err != nil {
+		return err
+	}
+	bytes := 4 * count * int64(c.World())
+	memory := make([]byte, 2*bytes)
+	op := host.Operation{Collective: collective, Count: count, DType: plugin.Float32, Send: unsafe.Pointer(&memory[0]),
+		Recv: unsafe.Pointer(&memory[bytes])}
+	if collective == plugin.Barrier {
+		op = host.Operation{Collective: collective}
+	}
+	for call := 0; err == nil && (call < 3 || c.Rank() != 1); call++ {
+		if op.Root = 0; collective.Rooted() { // all ranks wait for rank 1 at last
+			op.Root = call % c.World()
+		}
+		err = c.Do(&op)
+	}
+	return err
+}
+
+// Ranks whose calls wait for one that has closed learn that within seconds, long before the timeout: also where their
+// long messages to it end as if it had died.
+func TestARankThatClosesIsNamedByOtherHosts(t *testing.T) {
+	run := newWorld(t, 3)
+	for _, collective := range []plugin.Collective{plugin.AllReduce, plugin.AllToAll, plugin.Broadcast, plugin.Barrier} {
+		for _, count := range []string{"10", "1000003"} {
+			for rank, a := range run("close", collective.String(), count) {
+				if rank == 1 {
+					assert.Equal(t, plugin.OK, a.Code, "%s of %s: %s", collective, count, a.Text)
+					continue
+				}
+				assert.Equal(t, plugin.Closed, a.Code, "%s of %s, rank %d: %s", collective, count, rank, a.Text)
+				assert.Contains(t, a.Text, "peer rank 1 (")
+				assert.Less(t, a.Took, 8*time.Second)
+			}
+		}
+	}
+}

@@ -157,6 +157,8 @@ func (o *Observer) RunFailure(err error, plans Plans) *plugin.Error {
 	}
 	reason.Message = fmt.Sprintf("rank %d: %s", o.Rank, plans.Failed(detail))
 	switch {
+	case detail.Native && detail.Code == plugin.PeerDied && o.State(detail.Rank).HasClosed(): // so its connections end
+		return o.Deserted(detail.Rank)
 	case detail.Native:
 		if detail.Rank >= 0 && detail.Rank < o.World {
 			reason.Rank = detail.Rank

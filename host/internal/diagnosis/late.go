@@ -44,24 +44,26 @@ func (l *Late) Look(o *Observer, flights *Flights, engine bool, idle func() bool
 	return reason
 }
 
-// behind returns a rank of this host that has called fewer collectives than this one, and whether it has closed the
-// communicator; -1: none. Ranks that may yet call them count if open is true.
+// behind returns a rank that has called fewer collectives than this one, and whether it has closed the communicator;
+// -1: none. Ranks of this host that may yet call them count if open is true; those of others tell of calls late.
 func (o *Observer) behind(open bool) (rank int, closed bool) {
 	own, found := o.State(o.Rank).Collectives(), -1
 	for rank := range o.World {
-		if rank == o.Rank || !o.Topology.SameHost(o.Rank, rank) {
-			continue
-		}
-		theirs := o.State(rank)
 		switch {
-		case theirs.HasClosed() && o.Engine.Unsent(rank):
+		case rank == o.Rank:
+		case o.hasLeft(rank):
 			return rank, true
-		case theirs.Collectives() >= own:
-		case theirs.HasClosed():
-			return rank, true
-		case open && found < 0:
+		case open && found < 0 && o.Topology.SameHost(o.Rank, rank) && o.State(rank).Collectives() < own:
 			found = rank
 		}
 	}
 	return found, false
+}
+
+// hasLeft reports whether a rank has closed the communicator without a collective that this rank has called or, on this
+// host, without a message that this rank receives. What the rank did not begin is not on its way, whatever carries it.
+func (o *Observer) hasLeft(rank int) bool {
+	theirs := o.State(rank)
+	return theirs.HasClosed() && (theirs.Collectives() < o.State(o.Rank).Collectives() ||
+		(o.Topology.SameHost(o.Rank, rank) && o.Engine.Unsent(rank)))
 }

@@ -109,3 +109,24 @@ func TestWhoClosesIsNotWaitedFor(t *testing.T) {
 	require.Equal(t, 1, reason.Rank)
 	require.Contains(t, reason.Message, "has closed the communicator while rank 0 waits for it")
 }
+
+// A rank of another host has left too, if it closed before a call that this rank has made: else what it sent may be on
+// its way. That it called less so far says nothing, as it tells of its calls late.
+func TestWhoHasLeftOnAnotherHost(t *testing.T) {
+	o, called := lateWorld(t)
+	o.Topology.Places[1].HostID = "another"
+	called(0, 2, plugin.AllReduce)
+	called(1, 1, plugin.AllReduce)
+	require.False(t, o.hasLeft(1))
+	now := time.Now()
+	require.Nil(t, looks(new(Late), o, true, false, &now, 3*o.Timeout()))
+	called(1, 3, Closed) // which takes a number
+	require.False(t, o.hasLeft(1))
+	called(0, 2, plugin.Recv) // after two collectives
+	require.False(t, o.hasLeft(1))
+	called(0, 3, plugin.AllReduce)
+	require.True(t, o.hasLeft(1))
+	reason := looks(new(Late), o, false, false, &now, time.Second)
+	require.NotNil(t, reason)
+	require.Equal(t, plugin.Closed, reason.Code)
+}

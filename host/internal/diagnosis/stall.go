@@ -64,6 +64,8 @@ func (w *Watchdog) LookAtStall(o *Observer, stall time.Duration, transport func(
 	mine, theirs := o.State(o.Rank), o.State(peer)
 	var vain *plugin.Error
 	switch passed := PassedBy(o.Rank, mine, peer, theirs); {
+	case o.hasLeft(peer):
+		vain = o.Deserted(peer)
 	case len(o.Topology.Hosts()) > 1: // what it has sent may still be on its way, also to a rank of its own host
 	case theirs.HasClosed():
 		vain = o.Deserted(peer)
@@ -99,10 +101,10 @@ func (w *Watchdog) blocks(o *Observer, transport func(base uint32) string) *plug
 
 // waitsInVain takes a second look at a rank that will not come, as the first may have been too early: the rank's record
 // was written after its last signal. So if the semaphore still does not have that signal, and this rank is still in
-// the same call, the signal will never come.
+// the same call, the signal will never come. A rank that has left before the call sends none in any case.
 func (w *Watchdog) waitsInVain(o *Observer, peer int, seq uint64, vain *plugin.Error) *plugin.Error {
 	_, again, _, _ := o.Engine.Waiting()
-	if again != peer || o.State(o.Rank).Seq != seq || !o.Engine.Unsatisfied() {
+	if again != peer || o.State(o.Rank).Seq != seq || (!o.hasLeft(peer) && !o.Engine.Unsatisfied()) {
 		w.deserted = 0
 		return nil
 	}
