@@ -36,6 +36,18 @@ func (o *Observer) SetTimeout(limit time.Duration) { o.timeout.Store(int64(limit
 // State returns the content of a rank's control page.
 func (o *Observer) State(rank int) State { return stateOf(o.Engine.PeerRecord(rank)) }
 
+// calls words what a rank has called, as far as it is known here: a rank of another host tells of its calls when they
+// rest, and not of those that it has made since.
+func (o *Observer) calls(rank int, s State) string {
+	switch {
+	case s.HasClosed() || o.Topology.SameHost(o.Rank, rank):
+		return s.String()
+	case !s.Valid:
+		return "has told of no call yet"
+	}
+	return "last told that it " + s.String()
+}
+
 // PeerName names a rank of the communicator for messages.
 func (o *Observer) PeerName(rank int) string {
 	if rank < 0 || rank >= o.World {
@@ -62,7 +74,7 @@ func (o *Observer) PeerTimeout(peer int, where string) *plugin.Error {
 	if peer >= 0 && peer < o.World {
 		reason.Rank = peer
 		theirs, ours := o.State(peer), o.State(o.Rank)
-		reason.Message += fmt.Sprintf("; that rank %s, rank %d %s", theirs, o.Rank, ours)
+		reason.Message += fmt.Sprintf("; that rank %s, rank %d %s", o.calls(peer, theirs), o.Rank, ours)
 		if ours.sends(peer) && theirs.sends(o.Rank) {
 			reason.Message += "; where both send first, each waits for the other's recv: calls of one group run together"
 		}

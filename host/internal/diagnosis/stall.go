@@ -141,7 +141,7 @@ func (w *Watchdog) isNews(seq uint64, since, timeout time.Duration, rejections s
 func (o *Observer) warnWaiting(peer int, since time.Duration, seq uint64, collective plugin.Collective, theirs State,
 	rejections string) {
 	attributes := []any{"communicator", o.Label, "rank", o.Rank, "seq", seq, "collective", collective.String(),
-		"for", o.PeerName(peer), "since", since, "peer_state", theirs.String()}
+		"for", o.PeerName(peer), "since", since, "peer_state", o.calls(peer, theirs)}
 	if rejections != "" {
 		attributes = append(attributes, "refused", rejections)
 	}

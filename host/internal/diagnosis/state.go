@@ -13,7 +13,7 @@ const Closed plugin.Collective = 0xFFFF
 // State is the content of a rank's control page: what the rank is doing. Every field
 // came from another process and may hold anything.
 type State struct {
-	Valid      bool   // false: it has called nothing, or its page cannot be read
+	Valid      bool   // false: it has called nothing, has told of nothing, or its page cannot be read
 	Ended      bool   // the call has ended on that rank
 	Seq        uint64 // collectives called so far, this one included
 	Collective plugin.Collective

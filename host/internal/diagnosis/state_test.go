@@ -43,3 +43,16 @@ func TestWhatTheNetworkHas(t *testing.T) {
 		require.Equal(t, c.want, WaitsForNetwork(0, c.mine, 2, c.theirs), "%v, %v", c.mine, c.theirs)
 	}
 }
+
+// What a rank of another host calls is known here when it has told so: meanwhile it may have made any number of calls.
+func TestWhatIsKnownOfAnotherHost(t *testing.T) {
+	o, called := lateWorld(t)
+	require.Equal(t, "has called nothing yet", o.calls(1, o.State(1)))
+	o.Topology.Places[1].HostID = "another"
+	require.Equal(t, "has told of no call yet", o.calls(1, o.State(1)))
+	require.Contains(t, o.PeerTimeout(1, "").Message, "; that rank has told of no call yet, rank 0 has called nothing yet")
+	called(1, 5, plugin.Barrier)
+	require.Equal(t, "last told that it called #5 barrier, count 0 of "+plugin.DType(0).String(), o.calls(1, o.State(1)))
+	called(1, 6, Closed)
+	require.Equal(t, "has closed the communicator", o.calls(1, o.State(1)))
+}
