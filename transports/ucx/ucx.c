@@ -4,6 +4,7 @@
 
 #include <poll.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -238,12 +239,16 @@ shunt_status ux_connect(ux_worker *w, int rank, const void *address, shunt_nativ
 
 /* ---- Requests. The caller of what follows holds the lock. */
 
-static void fail(ux_request *r, int32_t rank, shunt_status code, const char *format, const char *what) {
+__attribute__((format(printf, 4, 5))) static void fail(ux_request *r, int32_t rank, shunt_status code,
+                                                       const char *format, ...) {
+  va_list values;
   if (r->failed || r->stopped) return; /* the first failure counts */
   r->failed = rank + 1;
   r->code = code;
   int n = snprintf(r->message, sizeof r->message, "rank %d ", rank);
-  snprintf(r->message + n, sizeof r->message - (size_t)n, format, what);
+  va_start(values, format);
+  vsnprintf(r->message + n, sizeof r->message - (size_t)n, format, values);
+  va_end(values);
 }
 
 /* A message has ended. */
@@ -257,14 +262,14 @@ static void ended(ux_part *p, ux_status status, const ux_tag_info *info) {
     r->stopped = 1;
     return;
   }
-  if (status == UX_ERR_MESSAGE_TRUNCATED) {
-    fail(r, p->rank, SHUNT_MISMATCH, "sent more for %s than this rank expects", name);
-  } else if (status != UX_OK) {
+  int longer = p->incoming && status == UX_ERR_MESSAGE_TRUNCATED;
+  if (status != UX_OK && !longer) {
     fail(r, p->rank, SHUNT_PEER_DIED, "is not reached any more: %s", text(r->worker, status));
   } else if (p->incoming && info->tag != p->tag) {
     fail(r, p->rank, SHUNT_MISMATCH, "is in another call than %s, or has another root", name);
-  } else if (p->incoming && (int64_t)info->length != p->bytes) {
-    fail(r, p->rank, SHUNT_MISMATCH, "sent less for %s than this rank expects", name);
+  } else if (longer || (p->incoming && (int64_t)info->length != p->bytes)) {
+    fail(r, p->rank, SHUNT_MISMATCH, "sends %lld bytes to rank %d, which expects %lld", (long long)info->length,
+         r->worker->rank, (long long)p->bytes);
   }
 }
 

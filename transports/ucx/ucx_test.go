@@ -280,3 +280,39 @@ func TestARankThatClosesIsNamedByOtherHosts(t *testing.T) {
 		}
 	}
 }
+
+func init() { bodies["lengths"] = differInLength }
+
+// differInLength has rank 0 send a message of one length, and rank 1 receive one of another; the communicator's next
+// call tells rank 0.
+func differInLength(_ context.Context, c *host.Communicator, arguments []string) error {
+	bytes, err := strconv.ParseInt(arguments[c.Rank()], 10, 64)
+	if err != nil {
+		return err
+	}
+	memory := newGuarded(int(bytes))
+	if c.Rank() == 0 {
+		err = c.Send(memory.pointer(), bytes, plugin.Uint8, 1, nil)
+	} else {
+		err = c.Recv(memory.pointer(), bytes, plugin.Uint8, 0, nil)
+	}
+	if err == nil {
+		err = c.Barrier(nil)
+	}
+	if !memory.intact() {
+		return fmt.Errorf("bytes outside of the buffer have changed; the call ended with: %w", err)
+	}
+	return err
+}
+
+// Both ends of a message that differ in its length return both lengths, whichever way UCX moves it.
+func TestLengthsOfAMessageAreNamed(t *testing.T) {
+	run := newWorld(t, 2)
+	for _, c := range [][2]string{{"4096", "8192"}, {"8192", "4096"}, {"1", "70000"}, {"70000", "1"},
+		{"4000000", "4000001"}, {"4000001", "4000000"}} {
+		for rank, a := range run("lengths", c[0], c[1]) {
+			assert.Equal(t, plugin.Mismatch, a.Code, "%v, rank %d: %s", c, rank, a.Text)
+			assert.Contains(t, a.Text, fmt.Sprintf("rank 0 sends %s bytes to rank 1, which expects %s;", c[0], c[1]))
+		}
+	}
+}
