@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"unsafe"
 
@@ -62,6 +63,22 @@ func systemCode(err error) plugin.Code {
 	return plugin.System
 }
 
+// spare returns an error unless as many descriptors are free as a worker takes, and its connections while each end of
+// a pair makes one. Where UCX gets none it ends the process, or takes the peer for dead.
+func spare(world int) error {
+	interfaces, _ := net.Interfaces() // if they are not known, it is for lack of descriptors
+	n := 12 + 2*len(interfaces) + 2*world
+	for range n {
+		fd, err := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return plugin.Errorf(systemCode(err), "ucx: a worker needs up to %d more file descriptors: %w; raise the limit (ulimit -n)",
+				n, err)
+		}
+		defer func() { _ = unix.Close(fd) }()
+	}
+	return nil
+}
+
 // Regions returns the memory for tables and pieces, which is this rank's alone.
 func (e *endpoint) Regions() []plugin.Region { return []plugin.Region{e.region} }
 
@@ -100,6 +117,9 @@ func (e *endpoint) Publish(_ context.Context, x plugin.Exchange) ([]byte, error)
 		return nil, plugin.Errorf(plugin.Aborted, "ucx: the communicator was aborted")
 	}
 	if e.worker == nil {
+		if err := spare(e.config.World); err != nil {
+			return nil, err
+		}
 		if status := C.ux_open(e.library.table, C.int(e.config.Rank), C.int(e.config.World),
 			(*C.char)(unsafe.Pointer(&e.memory[0])), &e.worker, &report); status != C.SHUNT_OK {
 			return nil, failure("making a worker", status, &report)
