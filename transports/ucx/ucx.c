@@ -19,6 +19,7 @@ typedef struct {
   void *endpoint; /* null: none yet, or closed */
   void *closing;  /* the request that closes it; null: none is under way */
   ux_status status; /* why it is lost */
+  int32_t heard;  /* a message has come from the rank */
 } ux_peer;
 
 struct ux_worker {
@@ -251,6 +252,11 @@ __attribute__((format(printf, 4, 5))) static void fail(ux_request *r, int32_t ra
   va_end(values);
 }
 
+/* The cause is most often the network, where no message ever came from a rank. */
+#define UNREACHED                                                                                               \
+  ", and no message has come from it yet: if it still runs, its host and this one must reach each other on all " \
+  "ports, and by the interfaces that UCX uses"
+
 /* A message has ended. */
 static void ended(ux_part *p, ux_status status, const ux_tag_info *info) {
   ux_request *r = p->of;
@@ -262,9 +268,12 @@ static void ended(ux_part *p, ux_status status, const ux_tag_info *info) {
     r->stopped = 1;
     return;
   }
+  ux_peer *peer = &r->worker->peers[p->rank];
   int longer = p->incoming && status == UX_ERR_MESSAGE_TRUNCATED;
+  if (p->incoming && (status == UX_OK || longer)) peer->heard = 1;
   if (status != UX_OK && !longer) {
-    fail(r, p->rank, SHUNT_PEER_DIED, "is not reached any more: %s", text(r->worker, status));
+    fail(r, p->rank, SHUNT_PEER_DIED, "is not reached%s: %s%s", peer->heard ? " any more" : "",
+         text(r->worker, status), peer->heard ? "" : UNREACHED);
   } else if (p->incoming && info->tag != p->tag) {
     fail(r, p->rank, SHUNT_MISMATCH, "is in another call than %s, or has another root", name);
   } else if (longer || (p->incoming && (int64_t)info->length != p->bytes)) {

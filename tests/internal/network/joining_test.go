@@ -44,6 +44,26 @@ func TestFirewall(t *testing.T) {
 	}
 }
 
+// TestUnreachableNetwork: where the kernel knows that no host is reached by the interface that UCX uses, the error says
+// what the hosts need too.
+func TestUnreachableNetwork(t *testing.T) {
+	t.Parallel()
+	hosts, common := bare(t, 2), &Segment{}
+	for i, h := range hosts {
+		h.Join(t, common, "common", fmt.Sprintf("10.0.0.%d/24", i+1)) // which UCX does not see, as this machine has no such one
+		h.Join(t, &Segment{}, "eth0", fmt.Sprintf("10.9.0.%d/24", i+1))
+	}
+	w := start(t, hosts, []int{0, 1}, Program{}, "SHUNT_TIMEOUT=30s", "UCX_NET_DEVICES=eth0")
+	w.all(60*time.Second, "ended")
+	for _, p := range w.ranks {
+		if e := p.find("error"); assert.NotNil(t, e, "rank %d", p.rank) {
+			assert.Equal(t, "peer_died", e.Code, "rank %d: %s", p.rank, e.Text)
+			assert.Contains(t, e.Text, "its host and this one must reach each other on all ports", "rank %d", p.rank)
+		}
+	}
+	w.sane()
+}
+
 // portAsked returns the port to which a frame asks for a connection of TCP, or 0.
 func portAsked(f []byte) int {
 	if len(f) < 54 || f[12] != 8 || f[13] != 0 || f[23] != 6 {
