@@ -127,17 +127,25 @@ static void destroy(ux_worker *w) {
   free(w);
 }
 
+/* Whether UCX may use TCP, as far as UCX_TLS says. */
+static int over_tcp(void) {
+  const char *list = getenv("UCX_TLS");
+  if (!list) return 1;
+  return *list == '^' ? !strstr(list, "tcp") : strstr(list, "tcp") || strstr(list, "all");
+}
+
 /*
  * UCX as its variables say, but that TCP connects without blocking: while a peer's host is out of reach, a connect that
  * blocks holds the worker for minutes, and a call could not be given up.
  */
 static ux_status init(ux_worker *w) {
   ux_params params = {.mask = 1 /* features */, .features = 1 /* tags */ | 16 /* wakeup */};
-  const char *name = ux_version(w->f) < 1014 ? "CONN_NB" : "TCP_CONN_NB"; /* UCX warns of the other */
+  /* UCX warns of the other name and, before 1.14, where no TCP is used. */
+  const char *name = ux_version(w->f) < 1014 ? "CONN_NB" : "TCP_CONN_NB";
   void *config;
   ux_status status = w->f->ucp_config_read(NULL, NULL, &config);
   if (status != UX_OK) return status;
-  if (!getenv("UCX_TCP_CONN_NB")) w->f->ucp_config_modify(config, name, "y"); /* at worst it blocks */
+  if (over_tcp() && !getenv("UCX_TCP_CONN_NB")) w->f->ucp_config_modify(config, name, "y"); /* at worst it blocks */
   status = w->f->ucp_init_version(1, 11, &params, config, &w->context);
   w->f->ucp_config_release(config);
   return status;

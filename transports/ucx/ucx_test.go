@@ -15,6 +15,7 @@ import (
 	"unsafe"
 
 	"github.com/stretchr/testify/assert"
+	"golang.org/x/sys/unix"
 
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/internal/builttest"
@@ -177,6 +178,34 @@ func TestMessagesLeaveWithoutTheirSender(t *testing.T) {
 	// A small buffer of sockets: the last message does not fit.
 	for rank, a := range newWorld(t, 2, "UCX_TLS=tcp", "UCX_TCP_SNDBUF=4k")("leave") {
 		assert.Equal(t, plugin.OK, a.Code, "rank %d: %s", rank, a.Text)
+	}
+}
+
+func init() {
+	bodies["quiet"] = leave
+	adjust["quiet"] = func(*host.Options) { // its standard error goes to a file
+		fd, err := unix.Open(os.Getenv("QUIET"), unix.O_WRONLY|unix.O_CREAT|unix.O_APPEND, 0o600)
+		if err == nil {
+			err = unix.Dup3(fd, 2, 0)
+		}
+		if err != nil {
+			panic(err)
+		}
+	}
+}
+
+// What this package asks of UCX is right in every configuration: jobs that do nothing wrong get no warning.
+func TestUCXHasNothingToSay(t *testing.T) {
+	for _, tls := range []string{"tcp", "tcp,sm,self", "all", "sm,self", "^tcp", "^cma"} {
+		file := filepath.Join(t.TempDir(), "output")
+		env := []string{"QUIET=" + file, "UCX_LOG_FILE=stderr", "UCX_TLS=" + tls, "UCX_MM_ERROR_HANDLING=y",
+			"UCX_WARN_UNUSED_ENV_VARS=n"}
+		for rank, a := range newWorld(t, 2, env...)("quiet") {
+			assert.Equal(t, plugin.OK, a.Code, "%s, rank %d: %s", tls, rank, a.Text)
+		}
+		said, err := os.ReadFile(file)
+		assert.NoError(t, err)
+		assert.NotContains(t, string(said), "UCX", tls)
 	}
 }
 
