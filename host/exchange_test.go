@@ -31,7 +31,7 @@ type exchanging struct {
 // manner is the behaviour of endpoints that a test sets; nil: correct.
 type manner struct {
 	publish func(rank int, x plugin.Exchange) ([]byte, error)
-	connect func(rank int, x plugin.Exchange) error
+	connect func(ctx context.Context, rank int, x plugin.Exchange) error
 	prepare func(e plugin.Endpoint, req plugin.Request) (*plugin.Plan, error) // broadcasts only
 	close   func(rank int)
 	abort   func(rank int)
@@ -84,13 +84,13 @@ func (e *exchangingEndpoint) Publish(_ context.Context, x plugin.Exchange) ([]by
 	return saying(e.rank, x), nil
 }
 
-func (e *exchangingEndpoint) Connect(_ context.Context, x plugin.Exchange, all [][]byte) error {
+func (e *exchangingEndpoint) Connect(ctx context.Context, x plugin.Exchange, all [][]byte) error {
 	e.of.mu.Lock()
 	e.of.given = append(e.of.given, given{e.rank, x, all})
 	e.plans[fmt.Sprint(x.Request.Collective, x.Request.DType, x.Algorithm)] = true
 	e.of.mu.Unlock()
 	if e.of.connect != nil {
-		return e.of.connect(e.rank, x)
+		return e.of.connect(ctx, e.rank, x)
 	}
 	return nil
 }
@@ -240,7 +240,7 @@ func TestAnExchangeThatFailsOnOneRankFailsOnAll(t *testing.T) {
 				}
 				return bytes.Repeat([]byte{255}, plugin.MaxPublished), nil
 			}}, "it has 2049 bytes, want at most 2048"},
-			"connect": {manner{connect: func(rank int, x plugin.Exchange) error {
+			"connect": {manner{connect: func(_ context.Context, rank int, x plugin.Exchange) error {
 				if rank == 1 && is(x) {
 					return plugin.Errorf(plugin.OutOfMemory, "no route to rank 2")
 				}
@@ -303,7 +303,7 @@ func TestFailuresNameTheCallThatMakesTheCommunicator(t *testing.T) {
 	} {
 		var broken atomic.Bool
 		broken.Store(prepare == nil)
-		errs := exchanged(t, manner{connect: func(rank int, _ plugin.Exchange) error {
+		errs := exchanged(t, manner{connect: func(_ context.Context, rank int, _ plugin.Exchange) error {
 			if broken.Load() && rank == 1 {
 				return plugin.Errorf(plugin.System, "no queue pair is left")
 			}
@@ -326,7 +326,7 @@ func TestFailuresNameTheCallThatMakesTheCommunicator(t *testing.T) {
 func TestTheRankThatCannotConnectIsNamed(t *testing.T) {
 	for _, code := range []plugin.Code{plugin.Timeout, plugin.PeerDied} {
 		for _, reason := range []string{"no queue pair is left", ""} {
-			errs := exchanged(t, manner{connect: func(rank int, _ plugin.Exchange) error {
+			errs := exchanged(t, manner{connect: func(_ context.Context, rank int, _ plugin.Exchange) error {
 				if rank == 1 && reason != "" {
 					return plugin.Errorf(plugin.System, "%s", reason)
 				}
@@ -340,28 +340,42 @@ func TestTheRankThatCannotConnectIsNamed(t *testing.T) {
 	}
 }
 
-// Ranks that wait in their transports for one that could not connect are told, long before the timeout.
+// Ranks that wait in their transports for one that could not connect are told, long before the timeout: by Abort, and
+// by the end of the context of Connect, at init and in a call.
 func TestRanksThatConnectHearOfOneThatCannot(t *testing.T) {
-	aborted := [3]chan struct{}{make(chan struct{}), make(chan struct{}), make(chan struct{})}
-	began := time.Now()
-	errs := exchanged(t, manner{
-		connect: func(rank int, _ plugin.Exchange) error {
-			if rank == 1 {
-				return plugin.Errorf(plugin.System, "no queue pair is left")
-			}
-			select {
-			case <-aborted[rank]:
-				return plugin.Errorf(plugin.Aborted, "rank %d was told", rank)
-			case <-time.After(20 * time.Second):
-				return plugin.Errorf(plugin.Timeout, "rank %d was not told", rank)
-			}
-		},
-		abort: func(rank int) { close(aborted[rank]) },
-	}, func(*host.Communicator) error { return nil })
-	require.Less(t, time.Since(began), 15*time.Second)
-	for rank, err := range errs {
-		require.ErrorContains(t, err, "connecting transport exchanging: no queue pair is left", "rank %d", rank)
-		require.NotContains(t, err.Error(), "panicked", "it is told once")
+	for _, by := range []string{"abort", "context"} {
+		for _, when := range []plugin.Collective{plugin.AllReduce, plugin.Broadcast} { // the first for the endpoints
+			t.Run(fmt.Sprint(by, " ", when), func(t *testing.T) {
+				aborted := [3]chan struct{}{make(chan struct{}), make(chan struct{}), make(chan struct{})}
+				began := time.Now()
+				errs := exchanged(t, manner{
+					connect: func(ctx context.Context, rank int, x plugin.Exchange) error {
+						if x.Request.Collective != when || (x.Algorithm == "") != (when == plugin.AllReduce) {
+							return nil
+						}
+						if rank == 1 {
+							return plugin.Errorf(plugin.System, "no queue pair is left")
+						}
+						told := (<-chan struct{})(aborted[rank])
+						if by == "context" {
+							told = ctx.Done()
+						}
+						select {
+						case <-told:
+							return plugin.Errorf(plugin.Aborted, "rank %d was told", rank)
+						case <-time.After(20 * time.Second):
+							return plugin.Errorf(plugin.Timeout, "rank %d was not told", rank)
+						}
+					},
+					abort: func(rank int) { close(aborted[rank]) },
+				}, broadcastTwice)
+				require.Less(t, time.Since(began), 15*time.Second)
+				for rank, err := range errs {
+					require.ErrorContains(t, err, "no queue pair is left", "rank %d", rank)
+					require.NotContains(t, err.Error(), "panicked", "it is told once")
+				}
+			})
+		}
 	}
 }
 
@@ -378,7 +392,7 @@ func TestErrorsOfOtherRanksHaveOneForm(t *testing.T) {
 			"publish": {publish: func(rank int, x plugin.Exchange) ([]byte, error) {
 				return saying(rank, x), fail(code, rank, x.Request)
 			}},
-			"connect": {connect: func(rank int, x plugin.Exchange) error { return fail(code, rank, x.Request) }},
+			"connect": {connect: func(_ context.Context, rank int, x plugin.Exchange) error { return fail(code, rank, x.Request) }},
 			"prepare": {prepare: func(e plugin.Endpoint, req plugin.Request) (*plugin.Plan, error) {
 				if err := fail(code, req.Rank, req); err != nil {
 					return nil, err

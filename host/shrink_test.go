@@ -21,7 +21,7 @@ func TestShrinkWhereARankMayNotTryAgain(t *testing.T) {
 	var returned atomic.Int32
 	codes := make([]plugin.Code, 3)
 	errs := exchanged(t, manner{
-		connect: func(rank int, _ plugin.Exchange) error {
+		connect: func(_ context.Context, rank int, _ plugin.Exchange) error {
 			if rank == 1 && dies.CompareAndSwap(true, false) {
 				return plugin.Errorf(plugin.PluginDied, "its process has ended")
 			}
@@ -66,7 +66,7 @@ func TestShrinkWhereARankMayNotTryAgain(t *testing.T) {
 func TestErrorsOfAShrinkSayWhoseRanksTheyName(t *testing.T) {
 	var shrinking atomic.Bool
 	errs := exchanged(t, manner{
-		connect: func(rank int, _ plugin.Exchange) error {
+		connect: func(_ context.Context, rank int, _ plugin.Exchange) error {
 			if shrinking.Load() && rank == 1 {
 				return plugin.Errorf(plugin.System, "no route")
 			}

@@ -121,7 +121,7 @@ func TestWindowsWhoseMemoryDoesNotCome(t *testing.T) {
 // A window whose plans one rank could not prepare can be made later: no rank has kept any of them.
 func TestWindowAfterOneWhosePlansFailedOnOneRank(t *testing.T) {
 	var failed atomic.Bool
-	errs := exchanged(t, manner{connect: func(rank int, x plugin.Exchange) error {
+	errs := exchanged(t, manner{connect: func(_ context.Context, rank int, x plugin.Exchange) error {
 		if rank == 1 && x.Request.Collective == plugin.Put && x.Algorithm != "" && !failed.Swap(true) {
 			return plugin.Errorf(plugin.OutOfMemory, "not now")
 		}

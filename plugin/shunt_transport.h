@@ -419,12 +419,13 @@ typedef struct shunt_transport_v1 {
                           const char *algorithm, shunt_published *published);
   /* connect gets what every rank has published, count = world in rank order, this
    * rank's own included; valid during the call. It may talk to peers, for at most
-   * timeout nanoseconds. */
+   * timeout nanoseconds, and until abort is called. */
   shunt_status (*connect)(shunt_endpoint *endpoint, const shunt_request *request, const char *algorithm,
                           const shunt_published *published, uint32_t count, int64_t timeout);
-  /* May be null. The communicator has failed or was aborted: what was begun for its plans,
-   * in threads of the transport's own, is of no use any more and should end soon. Called while
-   * other functions may run on the endpoint, at most once; returns at once. */
+  /* May be null. The communicator has failed or was aborted: a connect that waits for peers, and
+   * what was begun for its plans in threads of the transport's own, is of no use any more and
+   * should end soon. Called while other functions may run on the endpoint, at most once; returns
+   * at once. */
   void (*abort)(shunt_endpoint *endpoint, const char *reason);
   /* May be null. What has failed between calls, as work on a stream goes on when no call is
    * inside the endpoint: SHUNT_OK, or a status and the report filled in. Called a few

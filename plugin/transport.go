@@ -78,7 +78,7 @@ type Exchanger interface {
 	Publish(ctx context.Context, x Exchange) ([]byte, error)
 	// Connect gets what every rank has published for the same exchange, in rank
 	// order, this rank's own included. It may talk to peers, as long as it watches
-	// its context.
+	// its context, which ends at the deadline and when the communicator fails.
 	Connect(ctx context.Context, x Exchange, published [][]byte) error
 }
 

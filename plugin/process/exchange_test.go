@@ -56,6 +56,25 @@ func TestPublishedBytesAreBounded(t *testing.T) {
 	}
 }
 
+// A Connect ends with its context, in the plugin too: the endpoint is free for its next call.
+func TestConnectEndsWithItsContext(t *testing.T) {
+	e := openWith(t, probe.OptionWait, "")
+	var all [][]byte
+	for rank := range 4 {
+		all = append(all, probe.Published(plugin.Exchange{}, rank))
+	}
+	limited, done := context.WithTimeout(t.Context(), time.Minute)
+	defer done()
+	ctx, cancel := context.WithCancel(limited)
+	connected := make(chan error)
+	go func() { connected <- e.(plugin.Exchanger).Connect(ctx, plugin.Exchange{}, all) }()
+	cancel()
+	require.ErrorIs(t, <-connected, plugin.Aborted)
+	_, err := e.Prepare(limited, allReduce, probe.Algorithm)
+	require.NoError(t, err)
+	require.NoError(t, e.Close())
+}
+
 // Whatever the communicator ended with gets to the plugin.
 func TestAbortArrives(t *testing.T) {
 	e := openWith(t)

@@ -42,6 +42,25 @@ func TestExchangeCarriesEveryByte(t *testing.T) {
 	require.ErrorIs(t, err, plugin.Closed)
 }
 
+// Abort ends a Connect that watches its context, one that has begun and one that comes later.
+func TestAbortEndsConnect(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	e := openWith(t, probe.OptionWait, "")
+	var all [][]byte
+	for rank := range 4 {
+		all = append(all, probe.Published(plugin.Exchange{}, rank))
+	}
+	connected := make(chan error)
+	go func() { connected <- e.(plugin.Exchanger).Connect(ctx, plugin.Exchange{}, all) }()
+	e.(plugin.Aborter).Abort("rank 3 has left")
+	for _, err := range []error{<-connected, e.(plugin.Exchanger).Connect(ctx, plugin.Exchange{}, all)} {
+		require.ErrorIs(t, err, plugin.Aborted)
+		require.ErrorContains(t, err, "connect waited for rank 3")
+	}
+	require.NoError(t, e.Close())
+}
+
 func TestPublishedBytesAreBounded(t *testing.T) {
 	for n, code := range map[string]plugin.Code{"2048": plugin.OK, "2049": plugin.Protocol} {
 		e := openWith(t, probe.OptionBytes, n)

@@ -164,7 +164,7 @@ func (p *Publication) hear(answers [][]byte) error {
 func (p *Publication) Connect(ctx context.Context, optional bool) map[string]error {
 	failed := map[string]error{}
 	for i, item := range p.items {
-		if err := connectItem(ctx, item, i, p.all); err != nil {
+		if err := p.pl.connectItem(ctx, item, i, p.all); err != nil {
 			failed[item.transport.Name] = err
 			if !optional || plugin.CodeOf(err) != plugin.Unsupported {
 				p.pl.failUnheard(err)
@@ -298,7 +298,7 @@ const unheardTime = 3 * time.Second
 // then calls heard.
 func (pl *Planner) connectAll(ctx context.Context, items []exchangeItem, all [][][]byte) error {
 	for i, item := range items {
-		if err := connectItem(ctx, item, i, all); err != nil {
+		if err := pl.connectItem(ctx, item, i, all); err != nil {
 			pl.failUnheard(err)
 			return err
 		}
@@ -323,10 +323,13 @@ func (pl *Planner) heard() {
 	}
 }
 
-// connectItem hands the endpoint of item i what all ranks have published for it.
-func connectItem(ctx context.Context, item exchangeItem, i int, all [][][]byte) error {
+// connectItem hands the endpoint of item i what all ranks have published for it. The endpoint may wait for peers there:
+// its context ends with the communicator too.
+func (pl *Planner) connectItem(ctx context.Context, item exchangeItem, i int, all [][][]byte) error {
 	ctx, cancel := TransportTime(ctx)
 	defer cancel()
+	ctx, stop := pl.Failure.While(ctx)
+	defer stop()
 	exchanger, err := item.transport.exchanger()
 	if err != nil {
 		return err

@@ -47,6 +47,7 @@ const (
 	OptionCrash = "crash" // prepare dereferences null
 	OptionImage = "image" // images has as many bytes
 	OptionBytes = "bytes" // publish returns as many bytes
+	OptionWait  = "wait"  // connect waits until its context ends
 	OptionFD    = "fd"    // open returns a region larger than its memfd
 	// register fails: "refused" for this memory, "never" for all
 	OptionRegister = "register"
@@ -280,6 +281,10 @@ func (e *endpoint) Connect(ctx context.Context, x plugin.Exchange, published [][
 	}
 	if _, bounded := ctx.Deadline(); !bounded {
 		return plugin.Errorf(plugin.Protocol, "connect has no deadline")
+	}
+	if _, ok := e.config.Options[OptionWait]; ok {
+		<-ctx.Done()
+		return plugin.Errorf(plugin.CodeOf(ctx.Err()), "connect waited for rank 3: %w", ctx.Err())
 	}
 	return nil
 }

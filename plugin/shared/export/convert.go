@@ -5,6 +5,7 @@ package export
 import "C"
 
 import (
+	"context"
 	"runtime"
 	"runtime/cgo"
 	"unsafe"
@@ -33,6 +34,7 @@ func publish(e plugin.Endpoint) (*C.shunt_endpoint, error) {
 	c.count_regions = C.uint32_t(len(regions))
 	c.images = (*C.shunt_image)(C.shunt_export_array(C.size_t(len(images)), C.sizeof_shunt_image))
 	o := &opened{Endpoint: e}
+	o.life, o.end = context.WithCancel(context.Background())
 	for i, image := range unsafe.Slice(c.images, len(images)) {
 		image.name = C.CString(images[i].Name)
 		o.images.Pin(&images[i].Data[0]) // tens of MB, which every communicator would have a copy of
@@ -48,8 +50,10 @@ func publish(e plugin.Endpoint) (*C.shunt_endpoint, error) {
 // opened is a Go endpoint behind a C one.
 type opened struct {
 	plugin.Endpoint
-	images   runtime.Pinner // what C has the addresses of
-	abortErr error          // a panic in Abort, which close reports
+	images   runtime.Pinner  // what C has the addresses of
+	abortErr error           // a panic in Abort, which close reports
+	life     context.Context // of Connect; abort and close end it
+	end      context.CancelFunc
 }
 
 // putRegion fills in a C region. Its descriptor stays the endpoint's.

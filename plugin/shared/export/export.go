@@ -171,9 +171,11 @@ func given(message *C.char, bytes C.size_t) []C.char {
 	return unsafe.Slice(message, bytes)
 }
 
+func openedOf(e *C.shunt_endpoint) *opened { return cgo.Handle(e.handle).Value().(*opened) }
+
 // endpointOf returns the Go endpoint behind a C one.
 func endpointOf(e *C.shunt_endpoint) plugin.Endpoint {
-	return cgo.Handle(e.handle).Value().(*opened).Endpoint
+	return openedOf(e).Endpoint
 }
 
 //export shunt_export_allocate
@@ -253,7 +255,7 @@ func shunt_export_connect(e *C.shunt_endpoint, r *C.shunt_request, algorithm *C.
 			}
 			published[rank] = C.GoBytes(p.data, C.int(p.bytes))
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(timeout))
+		ctx, cancel := context.WithTimeout(openedOf(e).life, time.Duration(timeout))
 		defer cancel()
 		return exchanger.Connect(ctx, x, published)
 	})
@@ -261,7 +263,8 @@ func shunt_export_connect(e *C.shunt_endpoint, r *C.shunt_request, algorithm *C.
 
 //export shunt_export_abort
 func shunt_export_abort(e *C.shunt_endpoint, reason *C.char) {
-	o := cgo.Handle(e.handle).Value().(*opened)
+	o := openedOf(e)
+	o.end()
 	o.abortErr = guard(func() error {
 		if a, ok := o.Endpoint.(plugin.Aborter); ok {
 			a.Abort(C.GoString(reason))
@@ -317,7 +320,8 @@ func shunt_export_deregister_memory(e *C.shunt_endpoint, key C.uint64_t, report 
 //export shunt_export_close
 func shunt_export_close(e *C.shunt_endpoint, message *C.char, bytes C.size_t) C.shunt_status {
 	return status(guard(func() error {
-		o := cgo.Handle(e.handle).Value().(*opened)
+		o := openedOf(e)
+		o.end()
 		defer o.images.Unpin()
 		cgo.Handle(e.handle).Delete()
 		return errors.Join(o.abortErr, o.Close())

@@ -25,8 +25,7 @@ type peer struct {
 // dial connects to the ranks before this one and waits for those behind it.
 func (e *endpoint) dial(ctx context.Context, cards []card) error {
 	me := e.config.Rank
-	deadline, _ := ctx.Deadline()
-	_ = e.listener.(*net.TCPListener).SetDeadline(deadline)
+	defer interrupt(ctx, e.listener.(*net.TCPListener))()
 	for rank := range me {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", cards[rank].Address)
 		if err == nil {
@@ -41,22 +40,30 @@ func (e *endpoint) dial(ctx context.Context, cards []card) error {
 	for missing := e.config.World - me - 1; missing > 0; {
 		conn, err := e.listener.Accept()
 		if err != nil {
-			return plugin.Errorf(plugin.Timeout, "sockets: rank %d: %d ranks have not connected: %w", me, missing, err)
+			if ctx.Err() != nil {
+				err = ctx.Err()
+			}
+			return plugin.Errorf(plugin.CodeOf(err), "sockets: rank %d: %d ranks have not connected: %w", me, missing, err)
 		}
 		hello := make([]byte, len(e.key)+1)
-		_ = conn.SetReadDeadline(deadline)
+		stop := interrupt(ctx, conn)
 		_, err = io.ReadFull(conn, hello)
+		stop()
 		rank := int(hello[len(e.key)])
 		if err != nil || subtle.ConstantTimeCompare(hello[:len(e.key)], e.key) != 1 || rank <= me || rank >= e.config.World ||
 			e.peers[rank] != nil {
 			conn.Close() // a stranger
 			continue
 		}
-		_ = conn.SetReadDeadline(time.Time{})
 		e.peers[rank] = &peer{rank, conn}
 		missing--
 	}
 	return nil
+}
+
+// interrupt ends what waits on a connection, or for one, when the context ends, unless stop is called before.
+func interrupt(ctx context.Context, c interface{ SetDeadline(time.Time) error }) (stop func() bool) {
+	return context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
 }
 
 // Commands. The arguments of send and recv are a peer, an offset of staging memory, the

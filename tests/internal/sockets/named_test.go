@@ -2,8 +2,12 @@ package sockets_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
+	"net"
+	"os"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +18,7 @@ import (
 	"github.com/shunt-ccl/shunt/host/bootstrap"
 	"github.com/shunt-ccl/shunt/host/carrier"
 	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/tests/internal/sockets"
 	"github.com/shunt-ccl/shunt/transports/shm"
 )
 
@@ -80,4 +85,40 @@ func initBoth(t *testing.T, adjust func(rank int, o *host.Options)) []error {
 	}
 	ranks.Wait()
 	return errs
+}
+
+// Connect ends with its context, for whatever it waits: a rank that has not connected, and one that has and says
+// nothing.
+func TestConnectEndsWithItsContext(t *testing.T) {
+	for _, silent := range []bool{false, true} {
+		ctx, cancel := context.WithCancel(t.Context())
+		e, err := sockets.Transport{}.Open(ctx, plugin.OpenConfig{World: 2})
+		require.NoError(t, err)
+		card, err := e.(plugin.Exchanger).Publish(ctx, plugin.Exchange{})
+		require.NoError(t, err)
+		if silent {
+			var at struct{ Address string }
+			require.NoError(t, json.Unmarshal(card, &at))
+			c, err := net.Dial("tcp", at.Address)
+			require.NoError(t, err)
+			defer c.Close()
+		}
+		before, connected := descriptors(t), make(chan error)
+		go func() { connected <- e.(plugin.Exchanger).Connect(ctx, plugin.Exchange{}, [][]byte{card, card}) }()
+		for silent && descriptors(t) == before { // until it has accepted
+			runtime.Gosched()
+		}
+		cancel()
+		err = <-connected
+		require.ErrorIs(t, err, plugin.Aborted)
+		require.ErrorContains(t, err, "rank 0: 1 ranks have not connected")
+		require.NoError(t, e.Close())
+	}
+}
+
+// descriptors counts those that this process has open.
+func descriptors(t *testing.T) int {
+	list, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	return len(list)
 }
