@@ -135,6 +135,9 @@ func (p *Plan) Registers() int { return SlotCountOf(p.World) + len(p.Consts) + p
 // kinds, register and ref indexes, nesting and track bounds. Addresses are
 // checked by the executor at launch.
 func (p *Plan) Validate() error {
+	if p == nil {
+		return Errorf(Protocol, "the transport returned no plan")
+	}
 	bad := func(format string, args ...any) error {
 		return Errorf(Protocol, "plan %s: "+format, append([]any{p.Algorithm}, args...)...)
 	}

@@ -11,6 +11,16 @@ import (
 
 // A peer's memory can only be copied from; what is in it, and the address of
 // what is not the caller's, no step can use.
+// A transport that returns neither a plan nor an error has broken the contract.
+func TestValidateWithoutAPlan(t *testing.T) {
+	var none *Plan
+	for _, err := range []error{none.Validate(), none.ValidateFor(Request{})} {
+		if !errors.Is(err, Protocol) || err.Error() != "the transport returned no plan" {
+			t.Error(err)
+		}
+	}
+}
+
 func TestValidatePeerMemory(t *testing.T) {
 	for name, test := range map[string]struct {
 		valid bool

@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"math"
+	"reflect"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -47,6 +48,21 @@ func (s Support) Validate() error {
 		}
 	}
 	return nil
+}
+
+// Opened returns what a transport's Open has returned. That there is neither an endpoint nor an error is one: of an
+// endpoint that is nil every method would fail.
+func Opened(e Endpoint, err error) (Endpoint, error) {
+	if err != nil {
+		return nil, err
+	}
+	if e == nil {
+		return nil, Errorf(Protocol, "the transport's Open returned neither an endpoint nor an error")
+	}
+	if v := reflect.ValueOf(e); v.Kind() == reflect.Pointer && v.IsNil() {
+		return nil, Errorf(Protocol, "the transport's Open returned a nil %T and no error", e)
+	}
+	return e, nil
 }
 
 // printable reports whether a text can go into logs and onto terminals as it is.

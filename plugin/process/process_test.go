@@ -182,6 +182,16 @@ func descriptors(t *testing.T, pid int) int {
 	return len(entries)
 }
 
+func TestOpenWithoutAnEndpoint(t *testing.T) {
+	opener := start(t, "probe").Transport()
+	for how, what := range map[string]string{"none": "neither an endpoint nor an error",
+		"endpoint": "a nil *probe.endpoint and no error"} {
+		_, err := opener.Open(context.Background(), openConfig(probe.OptionNil, how))
+		require.ErrorIs(t, err, plugin.Protocol)
+		require.EqualError(t, err, "probe: open on rank 1: the transport's Open returned "+what)
+	}
+}
+
 func TestErrorsCarryCodeRankAndMessage(t *testing.T) {
 	c := start(t, "probe")
 	_, err := c.Transport().Open(context.Background(), openConfig(probe.OptionFail, "no huge pages left"))

@@ -91,7 +91,7 @@ func (s *service) Open(ctx context.Context, m *proto.OpenRequest) (*proto.OpenRe
 			s.remove(m.GetEndpoint())
 		}
 	}()
-	endpoint, err := s.transport.Open(ctx, proto.ToOpenConfig(m))
+	endpoint, err := plugin.Opened(s.transport.Open(ctx, proto.ToOpenConfig(m)))
 	if err != nil {
 		return nil, toRPC(err)
 	}

@@ -178,6 +178,16 @@ func TestSameFileIsTheSameTransport(t *testing.T) {
 	require.Same(t, first, second)
 }
 
+func TestOpenWithoutAnEndpoint(t *testing.T) {
+	opener := openProbe(t)
+	for how, what := range map[string]string{"none": "neither an endpoint nor an error",
+		"endpoint": "a nil *probe.endpoint and no error"} {
+		_, err := opener.Open(context.Background(), openConfig(probe.OptionNil, how))
+		require.ErrorIs(t, err, plugin.Protocol)
+		require.EqualError(t, err, "probe: open on rank 1: the transport's Open returned "+what)
+	}
+}
+
 func TestErrorsCarryCodeAndMessage(t *testing.T) {
 	loaded := openProbe(t)
 	_, err := loaded.Open(context.Background(), openConfig(probe.OptionFail, "no huge pages left"))

@@ -76,17 +76,27 @@ func (t *Transport) Ask(ctx context.Context, req plugin.Request) (plugin.Support
 // Open opens an endpoint. One that comes too late is closed again.
 func (t *Transport) Open(ctx context.Context, config plugin.OpenConfig) (plugin.Endpoint, error) {
 	where := fmt.Sprintf(" on rank %d", config.Rank)
-	opened, err := call(ctx, &t.gate, "open"+where, func() (plugin.Endpoint, error) { return t.inner.Open(ctx, config) },
-		func(e plugin.Endpoint, err error) {
-			if err == nil {
-				_ = e.Close()
-			}
-		})
+	open := func() (plugin.Endpoint, error) { return plugin.Opened(t.inner.Open(ctx, config)) }
+	opened, err := call(ctx, &t.gate, "open"+where, open, func(e plugin.Endpoint, err error) {
+		if err == nil {
+			_ = e.Close()
+		}
+	})
 	if err != nil {
 		return nil, err
 	}
-	return &Endpoint{inner: opened, where: where, gate: gate{who: t.gate.who}, aborting: gate{who: t.gate.who},
-		checking: gate{who: t.gate.who}, registering: gate{who: t.gate.who}}, nil
+	e := &Endpoint{inner: opened, where: where, gate: gate{who: t.gate.who}, aborting: gate{who: t.gate.who},
+		checking: gate{who: t.gate.who}, registering: gate{who: t.gate.who}}
+	regions := func() ([]plugin.Region, error) { return opened.Regions(), nil }
+	if e.regions, err = call(ctx, &e.gate, "regions"+where, regions, nil); err == nil {
+		images := func() ([]plugin.Image, error) { return opened.Images(), nil }
+		e.images, err = call(ctx, &e.gate, "images"+where, images, nil)
+	}
+	if err != nil {
+		_ = e.Close()
+		return nil, err
+	}
+	return e, nil
 }
 
 // checked holds the result of a Check.
@@ -94,9 +104,11 @@ type checked struct{ err error }
 
 // Endpoint is an endpoint of a guarded transport.
 type Endpoint struct {
-	inner plugin.Endpoint
-	where string
-	gate  gate
+	inner   plugin.Endpoint
+	where   string
+	gate    gate
+	regions []plugin.Region
+	images  []plugin.Image
 
 	aborting    gate
 	checking    gate
@@ -105,11 +117,11 @@ type Endpoint struct {
 	abortErr    atomic.Pointer[error] // how Abort failed, which Close returns
 }
 
-// Regions returns the endpoint's regions.
-func (e *Endpoint) Regions() []plugin.Region { return e.inner.Regions() }
+// Regions returns the endpoint's regions, which Open has asked for.
+func (e *Endpoint) Regions() []plugin.Region { return e.regions }
 
-// Images returns the endpoint's images.
-func (e *Endpoint) Images() []plugin.Image { return e.inner.Images() }
+// Images returns the endpoint's images, which Open has asked for.
+func (e *Endpoint) Images() []plugin.Image { return e.images }
 
 // Allocate makes a buffer. One that comes too late is freed again.
 func (e *Endpoint) Allocate(ctx context.Context, id uint32, bytes int64) (plugin.Region, error) {

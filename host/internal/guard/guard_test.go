@@ -46,8 +46,15 @@ func (s *stuck) Open(context.Context, plugin.OpenConfig) (plugin.Endpoint, error
 
 type stuckEndpoint struct{ *stuck }
 
-func (e stuckEndpoint) Regions() []plugin.Region { return nil }
-func (e stuckEndpoint) Images() []plugin.Image   { return nil }
+func (e stuckEndpoint) Regions() []plugin.Region {
+	e.at("regions")
+	return nil
+}
+
+func (e stuckEndpoint) Images() []plugin.Image {
+	e.at("images")
+	return nil
+}
 
 func (e stuckEndpoint) Allocate(context.Context, uint32, int64) (plugin.Region, error) {
 	e.at("allocate")
@@ -116,7 +123,7 @@ func calls(ctx context.Context, t *Transport) (err error) {
 	return err
 }
 
-var phases = []string{"supports", "open", "allocate", "free", "prepare", "register", "deregister"}
+var phases = []string{"supports", "open", "regions", "images", "allocate", "free", "prepare", "register", "deregister"}
 
 func TestEveryCallReturnsInTime(t *testing.T) {
 	for _, phase := range phases {
@@ -150,7 +157,8 @@ func TestEveryCallReturnsInTime(t *testing.T) {
 			}
 			// What comes late is given back, in order, and the transport serves again.
 			close(s.release)
-			want := map[string][]string{"open": {"endpoint"}, "allocate": {"buffer", "endpoint"}, "free": {"buffer", "endpoint"},
+			want := map[string][]string{"open": {"endpoint"}, "regions": {"endpoint"}, "images": {"endpoint"},
+				"allocate": {"buffer", "endpoint"}, "free": {"buffer", "endpoint"},
 				"prepare": {"buffer", "endpoint"}, "register": {"buffer", "registration", "endpoint"},
 				"deregister": {"buffer", "registration", "endpoint"}}
 			for _, w := range want[phase] {
@@ -244,6 +252,26 @@ func TestPanicIsAnErrorThatNamesTheCall(t *testing.T) {
 		if plugin.CodeOf(err) != plugin.Internal || !strings.HasPrefix(err.Error(),
 			"transport stuck (builtin:stuck) panicked in "+phase) || !strings.HasSuffix(err.Error(), ": no such rail") {
 			t.Errorf("%s: %v", phase, err)
+		}
+	}
+}
+
+// absent is a transport that opens nothing.
+type absent struct {
+	stuck
+	endpoint plugin.Endpoint
+}
+
+func (a *absent) Open(context.Context, plugin.OpenConfig) (plugin.Endpoint, error) {
+	return a.endpoint, nil
+}
+
+func TestOpenWithoutAnEndpoint(t *testing.T) {
+	for what, endpoint := range map[string]plugin.Endpoint{"neither an endpoint nor an error": nil,
+		"a nil *guard.held and no error": (*held)(nil)} {
+		_, err := New(&absent{endpoint: endpoint}, "builtin:stuck").Open(t.Context(), plugin.OpenConfig{})
+		if plugin.CodeOf(err) != plugin.Protocol || !strings.HasSuffix(err.Error(), " returned "+what) {
+			t.Errorf("%s: %v", what, err)
 		}
 	}
 }

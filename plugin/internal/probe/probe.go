@@ -37,6 +37,7 @@ const (
 	OptionSMs   = "sms"   // open fails with the budget that it was given
 	OptionPanic = "panic" // open panics with this message
 	OptionHang  = "hang"  // open waits until its context ends
+	OptionNil   = "nil"   // open returns neither an endpoint nor an error: "none", or the nil pointer of an "endpoint"
 	// prepare returns a broken plan: "steps", "index", "other", "native", "nil", "many"; or with "here" PlanHere's
 	OptionPlan = "plan"
 	// allocate returns a buffer of another "id" or "role", or one that is too "short"
@@ -110,6 +111,12 @@ func (Transport) Open(ctx context.Context, c plugin.OpenConfig) (plugin.Endpoint
 	if _, ok := c.Options[OptionHang]; ok {
 		<-ctx.Done()
 		return nil, plugin.Errorf(plugin.CodeOf(ctx.Err()), "open was given up: %w", ctx.Err())
+	}
+	switch c.Options[OptionNil] {
+	case "none":
+		return nil, nil
+	case "endpoint":
+		return (*endpoint)(nil), nil
 	}
 	e := &endpoint{config: c}
 	for id, role := range []plugin.RegionRole{plugin.RegionRolePrivate, plugin.RegionRoleScratch} {

@@ -149,7 +149,7 @@ func shunt_export_open(c *C.shunt_open_config, out **C.shunt_endpoint, message *
 		for _, o := range unsafe.Slice(c.options, c.count_options) {
 			config.Options[C.GoString(o.name)] = C.GoString(o.value)
 		}
-		e, err := exported.Open(context.Background(), config)
+		e, err := plugin.Opened(exported.Open(context.Background(), config))
 		if err != nil {
 			return err
 		}
