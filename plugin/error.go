@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"unicode/utf8"
 )
@@ -48,6 +49,9 @@ func CodeOf(err error) Code {
 	}
 	var e *Error
 	if errors.As(err, &e) {
+		if e == nil {
+			return Internal
+		}
 		return e.Code.known()
 	}
 	var c Code
@@ -61,6 +65,18 @@ func CodeOf(err error) Code {
 		return Aborted
 	}
 	return Internal
+}
+
+// ErrorOf returns an error that a transport has returned. A nil pointer, as of a variable of type *Error that nothing
+// was assigned to, is an error to its caller, though it has no text: the result says so.
+func ErrorOf(err error) error {
+	if e := new(Error); errors.As(err, &e) && e == nil {
+		err = e
+	}
+	if v := reflect.ValueOf(err); v.Kind() == reflect.Pointer && v.IsNil() {
+		return Errorf(Internal, "the transport returned a nil %T as its error", err)
+	}
+	return err
 }
 
 // known returns the code itself, or Internal for one outside the table; an error is

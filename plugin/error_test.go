@@ -26,7 +26,25 @@ func TestCodeOf(t *testing.T) {
 		{context.DeadlineExceeded, Timeout},
 		{fmt.Errorf("x: %w", context.DeadlineExceeded), Timeout},
 		{Errorf(PluginDied, "x: %w", context.DeadlineExceeded), PluginDied},
+		{(*Error)(nil), Internal},
+		{fmt.Errorf("x: %w", (*Error)(nil)), Internal},
 	} {
 		require.Equal(t, c.want, CodeOf(c.err), "%v", c.err)
+	}
+}
+
+type rail struct{}
+
+func (r *rail) Error() string { return "the rail is lost" }
+
+// A nil pointer that was returned as an error is one, with a text; any other stays as it is.
+func TestErrorOf(t *testing.T) {
+	for _, err := range []error{nil, &rail{}, Mismatch, &Error{Code: Device}, fmt.Errorf("x: %w", &Error{Message: "y"})} {
+		require.Equal(t, err, ErrorOf(err))
+	}
+	for err, kind := range map[error]string{(*Error)(nil): "*plugin.Error", (*rail)(nil): "*plugin.rail",
+		fmt.Errorf("x: %w", (*Error)(nil)): "*plugin.Error"} {
+		require.EqualError(t, ErrorOf(err), "the transport returned a nil "+kind+" as its error")
+		require.Equal(t, Internal, CodeOf(ErrorOf(err)))
 	}
 }

@@ -244,6 +244,7 @@ func TestHostileRepliesAreRejected(t *testing.T) {
 		"native": "native functions",
 		"many":   "temporaries, at most 32768",
 		"nil":    "no plan",
+		"error":  "a nil *plugin.Error as its error",
 	} {
 		e := open(t, c, probe.OptionPlan, option)
 		_, err := e.Prepare(context.Background(), allReduce, probe.Algorithm)

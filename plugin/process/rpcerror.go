@@ -21,7 +21,7 @@ const maxMessage = 4 << 20
 // toRPC makes a status of a transport's error: the contract's code, rank and
 // message travel in the details.
 func toRPC(err error) error {
-	if err == nil {
+	if err = plugin.ErrorOf(err); err == nil {
 		return nil
 	}
 	m := proto.FromError(err)

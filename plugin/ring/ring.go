@@ -170,7 +170,7 @@ func run(ctx context.Context, c *Command, do func(context.Context, *Command) err
 			err = plugin.Errorf(plugin.Internal, "the transport panicked in command %d: %v", c.Operation, p)
 		}
 	}()
-	return do(ctx, c)
+	return plugin.ErrorOf(do(ctx, c))
 }
 
 // Abort ends the context of all commands; the endpoint's Abort calls it.

@@ -238,6 +238,7 @@ func TestWhichRankAnErrorIsAbout(t *testing.T) {
 		{end{-1, errors.New("plain")}, 0}, {end{3, errors.New("plain")}, 4}, {end{3, nil}, 4},
 		{end{3, &plugin.Error{Code: plugin.PeerDied, Rank: 0, Message: "m"}}, 1},
 		{end{3, &plugin.Error{Code: plugin.PeerDied, Rank: -1, Message: "m"}}, 4},
+		{end{3, (*plugin.Error)(nil)}, 4},
 	} {
 		ends <- test.end
 		h.post(2, 2, 0, 1)

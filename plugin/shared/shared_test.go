@@ -200,7 +200,12 @@ func TestErrorsCarryCodeAndMessage(t *testing.T) {
 	require.ErrorContains(t, err, "the transport panicked: index out of range")
 	require.Contains(t, loaded.Supports(plugin.Request{World: 1004}).Reason, "the transport panicked")
 
-	e, err := loaded.Open(context.Background(), openConfig(probe.OptionPlan, "index"))
+	e, err := loaded.Open(context.Background(), openConfig(probe.OptionPlan, "error"))
+	require.NoError(t, err)
+	_, err = e.Prepare(context.Background(), allReduce, probe.Algorithm)
+	require.ErrorContains(t, err, "a nil *plugin.Error as its error")
+	require.NoError(t, e.Close())
+	e, err = loaded.Open(context.Background(), openConfig(probe.OptionPlan, "index"))
 	require.NoError(t, err)
 	canceled, cancel := context.WithCancel(context.Background())
 	cancel()

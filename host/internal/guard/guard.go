@@ -410,7 +410,8 @@ func protect[T any](who, what string, f func() (T, error)) (value T, err error) 
 			err = plugin.Errorf(plugin.Internal, "%s panicked in %s: %v", who, what, p)
 		}
 	}()
-	return f()
+	value, err = f()
+	return value, plugin.ErrorOf(err)
 }
 
 // lose gives a call up; false: it has returned.

@@ -256,6 +256,14 @@ func TestPanicIsAnErrorThatNamesTheCall(t *testing.T) {
 	}
 }
 
+// A nil pointer that a transport returns as an error has a text where the host looks for one.
+func TestNilPointersAreErrors(t *testing.T) {
+	_, err := protect("transport stuck", "close", func() (none, error) { return none{}, (*plugin.Error)(nil) })
+	if plugin.CodeOf(err) != plugin.Internal || err.Error() != "the transport returned a nil *plugin.Error as its error" {
+		t.Error(err)
+	}
+}
+
 // absent is a transport that opens nothing.
 type absent struct {
 	stuck

@@ -38,7 +38,8 @@ const (
 	OptionPanic = "panic" // open panics with this message
 	OptionHang  = "hang"  // open waits until its context ends
 	OptionNil   = "nil"   // open returns neither an endpoint nor an error: "none", or the nil pointer of an "endpoint"
-	// prepare returns a broken plan: "steps", "index", "other", "native", "nil", "many"; or with "here" PlanHere's
+	// prepare returns a broken plan: "steps", "index", "other", "native", "nil", "many"; with "here"
+	// PlanHere's; with "error" a nil pointer as an error
 	OptionPlan = "plan"
 	// allocate returns a buffer of another "id" or "role", or one that is too "short"
 	OptionBuffer = "buffer"
@@ -239,6 +240,9 @@ func (e *endpoint) Prepare(ctx context.Context, req plugin.Request, algorithm st
 		p.Temps = 1 << 20
 	case "nil":
 		return nil, nil
+	case "error":
+		var none *plugin.Error
+		return nil, none
 	case "here":
 		return PlanHere(req)
 	}

@@ -130,7 +130,7 @@ func guard(f func() error) (err error) {
 			err = plugin.Errorf(plugin.Internal, "the transport panicked: %v", p)
 		}
 	}()
-	return f()
+	return plugin.ErrorOf(f())
 }
 
 //export shunt_export_open
