@@ -95,7 +95,7 @@ typedef struct shunt_request {
 
 /* A named way to do one collective; cost = latency + bytes / bandwidth. */
 typedef struct shunt_algorithm {
-  char name[SHUNT_MAX_NAME];
+  char name[SHUNT_MAX_NAME]; /* a-z, 0-9, _-.+, and / within it: as in SHUNT_ALGO */
   int64_t min_bytes;
   int64_t max_bytes; /* 0: no limit */
   double latency;    /* microseconds */
@@ -377,7 +377,7 @@ typedef struct shunt_transport_v1 {
   uint64_t struct_size;   /* sizeof(shunt_transport_v1) */
   shunt_feature features;
 
-  const char *name;
+  const char *name; /* a-z, 0-9 and _, at most SHUNT_MAX_NAME bytes */
   const char *version;
   const char *doc;
   const shunt_memory_kind *memory;

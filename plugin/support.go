@@ -8,6 +8,9 @@ import (
 	"unicode/utf8"
 )
 
+// AlgorithmLetters are the characters of an algorithm's name; it neither begins nor ends with a slash.
+const AlgorithmLetters = "abcdefghijklmnopqrstuvwxyz0123456789_-.+/"
+
 // Validate checks a result of Supports against the contract. Carriers take one
 // that breaks it for no, and the conformance suite for a failed case.
 func (s Support) Validate() error {
@@ -27,8 +30,10 @@ func (s Support) Validate() error {
 		if a.Name == "" || len(a.Name) > MaxName {
 			return Errorf(Protocol, "algorithm name of %d bytes, want 1 to %d", len(a.Name), MaxName)
 		}
-		if !printable(a.Name) {
-			return Errorf(Protocol, "algorithm name %q is not printable UTF-8", a.Name)
+		if strings.Trim(a.Name, "/") != a.Name || strings.ContainsFunc(a.Name, func(r rune) bool {
+			return !strings.ContainsRune(AlgorithmLetters, r)
+		}) {
+			return Errorf(Protocol, "algorithm name %q cannot stand in SHUNT_ALGO, want a-z, 0-9, _-.+, and / within it", a.Name)
 		}
 		if a.MinBytes < 0 || a.MaxBytes < 0 || (a.MaxBytes != 0 && a.MaxBytes < a.MinBytes) {
 			return Errorf(Protocol, "algorithm %s: its limits are %d to %d bytes, want 0 or more in order", a.Name, a.MinBytes,

@@ -27,7 +27,7 @@ func TestSupportIsValidated(t *testing.T) {
 			a.Name = strings.Repeat("a",
 				MaxName+1)
 		},
-		"broken name": func(a *Algorithm) { a.Name = "a\x00" }, "empty range": func(a *Algorithm) { a.MinBytes = 3 },
+		"broken name": func(a *Algorithm) { a.Name = "a\x00" }, "upper case": func(a *Algorithm) { a.Name = "Ring" }, "empty range": func(a *Algorithm) { a.MinBytes = 3 },
 		"unknown numerics": func(a *Algorithm) { a.Numerics = NumericsOwn + 1 },
 		"negative":         func(a *Algorithm) { a.MaxBytes = -1 }, "NaN": func(a *Algorithm) { a.Latency = math.NaN() },
 		"infinite": func(a *Algorithm) { a.Bandwidth = math.Inf(1) }, "no bandwidth": func(a *Algorithm) { a.Bandwidth = 0 },

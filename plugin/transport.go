@@ -135,7 +135,7 @@ type Memory struct {
 
 // Info describes a transport.
 type Info struct {
-	Name     string // as in SHUNT_ALGO and in messages: lower case, at most MaxName bytes
+	Name     string // as in SHUNT_ALGO and in messages: a-z, 0-9 and _, at most MaxName bytes
 	Version  string
 	Features Feature
 	Memory   []MemoryKind // kinds of user memory that plans may touch
@@ -182,7 +182,7 @@ type Support struct {
 // Algorithm is a named way to do one collective, with its limits and a static
 // estimate of its cost: Latency + bytes / Bandwidth.
 type Algorithm struct {
-	Name      string
+	Name      string   // as in SHUNT_ALGO: AlgorithmLetters, at most MaxName bytes
 	MinBytes  int64    // smallest message, in Request.Bytes
 	MaxBytes  int64    // largest message; 0 means no limit
 	Latency   float64  // microseconds

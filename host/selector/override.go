@@ -235,9 +235,7 @@ func validName(name string) bool {
 		return true
 	}
 	return name != "" && len(name) <= maxName && name[0] != '/' && name[len(name)-1] != '/' &&
-		strings.IndexFunc(name, func(r rune) bool {
-			return (r < 'a' || r > 'z') && (r < '0' || r > '9') && !strings.ContainsRune("_-.+/", r)
-		}) < 0
+		!strings.ContainsFunc(name, func(r rune) bool { return !strings.ContainsRune(plugin.AlgorithmLetters, r) })
 }
 
 // ParseSize reads a number of bytes with an optional suffix K, M or G (powers

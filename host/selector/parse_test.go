@@ -4,6 +4,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -23,6 +24,18 @@ func TestParse(t *testing.T) {
 		{"send", 0, 2 << 30, []string{"shm/generic/put_direct"}},
 	}, o.Clauses())
 	require.Equal(t, "all_reduce:0-64K=shm/one_shot;*:1M-=nccl,shm/two_shot,*;broadcast:8-8=shm;send:0-2G=shm/generic/put_direct", o.String())
+}
+
+// SHUNT_ALGO can name every algorithm that a transport may offer.
+func TestEveryAlgorithmCanBeNamed(t *testing.T) {
+	for r := rune(0); r < 0x180; r++ {
+		for _, name := range []string{string(r), "a" + string(r), string(r) + "a", "a" + string(r) + "a"} {
+			offered := plugin.Support{Algorithms: []plugin.Algorithm{{Name: name, Bandwidth: 1}}}.Validate()
+			o, err := Parse("*=shm/" + name)
+			named := err == nil && slices.Equal(o.Clauses()[0].Names, []string{"shm/" + name})
+			require.True(t, named || offered != nil, "%q: %v", name, err)
+		}
+	}
 }
 
 func TestParseRefuses(t *testing.T) {

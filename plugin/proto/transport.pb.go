@@ -133,7 +133,7 @@ func (*InfoRequest) Descriptor() ([]byte, []int) {
 // Info describes a transport.
 type InfoReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // lower case, at most 64 bytes
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // a-z, 0-9 and _, at most 64 bytes
 	Version       string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
 	Features      uint64                 `protobuf:"varint,3,opt,name=features,proto3" json:"features,omitempty"`                             // Feature bits
 	Memory        []uint32               `protobuf:"varint,4,rep,packed,name=memory,proto3" json:"memory,omitempty"`                          // MemoryKind: what plans may touch
@@ -473,7 +473,7 @@ func (x *SupportsReply) GetReason() string {
 // Algorithm is a named way to do one collective; cost = latency + bytes / bandwidth.
 type Algorithm struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // at most 64 bytes
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // a-z, 0-9, _-.+, and / within it; at most 64 bytes
 	MinBytes      int64                  `protobuf:"varint,2,opt,name=min_bytes,json=minBytes,proto3" json:"min_bytes,omitempty"`
 	MaxBytes      int64                  `protobuf:"varint,3,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"` // 0: no limit
 	Latency       float64                `protobuf:"fixed64,4,opt,name=latency,proto3" json:"latency,omitempty"`                  // microseconds
