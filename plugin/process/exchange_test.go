@@ -59,20 +59,38 @@ func TestPublishedBytesAreBounded(t *testing.T) {
 // A Connect ends with its context, in the plugin too: the endpoint is free for its next call.
 func TestConnectEndsWithItsContext(t *testing.T) {
 	e := openWith(t, probe.OptionWait, "")
-	var all [][]byte
-	for rank := range 4 {
-		all = append(all, probe.Published(plugin.Exchange{}, rank))
-	}
 	limited, done := context.WithTimeout(t.Context(), time.Minute)
 	defer done()
 	ctx, cancel := context.WithCancel(limited)
 	connected := make(chan error)
-	go func() { connected <- e.(plugin.Exchanger).Connect(ctx, plugin.Exchange{}, all) }()
+	go func() { connected <- e.(plugin.Exchanger).Connect(ctx, plugin.Exchange{}, allPublished()) }()
 	cancel()
 	require.ErrorIs(t, <-connected, plugin.Aborted)
 	_, err := e.Prepare(limited, allReduce, probe.Algorithm)
 	require.NoError(t, err)
 	require.NoError(t, e.Close())
+}
+
+// What a transport says at its deadline arrives, before the host gives the call up.
+func TestWhatIsSaidAtTheDeadlineArrives(t *testing.T) {
+	e := openWith(t, probe.OptionWait, "")
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+	defer cancel()
+	var failure *plugin.Error
+	require.ErrorAs(t, e.(plugin.Exchanger).Connect(ctx, plugin.Exchange{}, allPublished()), &failure)
+	require.Equal(t, "probe: connect on rank 1: connect waited for rank 3", failure.Message)
+	require.Equal(t, plugin.Timeout, failure.Code)
+	require.Equal(t, 3, failure.Rank)
+	require.ErrorIs(t, failure, context.DeadlineExceeded)
+	require.NoError(t, e.Close())
+}
+
+// allPublished is what the ranks' probes publish for their endpoints.
+func allPublished() (all [][]byte) {
+	for rank := range 4 {
+		all = append(all, probe.Published(plugin.Exchange{}, rank))
+	}
+	return all
 }
 
 // Whatever the communicator ended with gets to the plugin.

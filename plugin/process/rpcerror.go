@@ -92,13 +92,16 @@ func refusal(err error) bool {
 }
 
 // ofContext returns the context's error of a call that failed because its context has
-// ended. The plugin sees the deadline and the cancellation as well, and its reply may
-// come first: the error is the context's all the same, with the plugin's text in the
-// message. Codes that say more than that a call was given up are kept.
+// ended. The plugin sees the cancellation as well, and the deadline somewhat earlier, and its reply may
+// come first: the error is the context's all the same, in the plugin's words and with its
+// rank. Codes that say more than that a call was given up are kept.
 func (c *Client) ofContext(ctx context.Context, operation string, begun time.Time, err error) error {
 	ended := ctx.Err()
-	if deadline, has := ctx.Deadline(); ended == nil && has && !time.Now().Before(deadline) {
-		ended = context.DeadlineExceeded // the context's own timer has not run yet
+	if deadline, has := ctx.Deadline(); ended == nil && has {
+		left := time.Until(deadline) // 0 or less: the context's own timer has not run yet
+		if left <= 0 || plugin.CodeOf(err) == plugin.Timeout && left <= early(deadline.Sub(begun)) {
+			ended = context.DeadlineExceeded
+		}
 	}
 	if ended == nil {
 		return err
@@ -113,10 +116,9 @@ func (c *Client) ofContext(ctx context.Context, operation string, begun time.Tim
 		e.Code = plugin.Timeout
 		e.Message = fmt.Sprintf("%s: %s did not respond within %s", operation, c, seconds(time.Since(begun)))
 	}
-	var own *transportError
-	if errors.As(err, &own) {
-		e.Message += "; the plugin said: " + check.Clip(own.Message)
-		e.Cause = &replied{ended}
+	var said *plugin.Error
+	if own := new(transportError); errors.As(err, &own) && errors.As(err, &said) {
+		e.Rank, e.Message, e.Cause = said.Rank, said.Message, &replied{ended}
 	}
 	return e
 }

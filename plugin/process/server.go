@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 	goplugin "github.com/hashicorp/go-plugin"
@@ -52,7 +53,8 @@ func Serve(t plugin.Transport) {
 		HandshakeConfig:  handshakeConfig(),
 		VersionedPlugins: map[int]goplugin.PluginSet{plugin.VersionMajor: {serviceName: serverPlugin{service: s}}},
 		GRPCServer: func(options []grpc.ServerOption) *grpc.Server {
-			return grpc.NewServer(append(options, grpc.MaxRecvMsgSize(maxMessage), grpc.UnaryInterceptor(recoverPanics))...)
+			return grpc.NewServer(append(options, grpc.MaxRecvMsgSize(maxMessage),
+				grpc.ChainUnaryInterceptor(recoverPanics, endEarly))...)
 		},
 		Logger: hclog.New(&hclog.LoggerOptions{Level: hclog.Warn, Output: os.Stderr, JSONFormat: true}),
 	})
@@ -84,6 +86,20 @@ func recoverPanics(ctx context.Context, req any, info *grpc.UnaryServerInfo, han
 	}()
 	return handler(ctx, req)
 }
+
+// endEarly has the transport's context end before the host gives the call up, so that what the transport says at its
+// deadline arrives.
+func endEarly(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	if deadline, bounded := ctx.Deadline(); bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-early(time.Until(deadline))))
+		defer cancel()
+	}
+	return handler(ctx, req)
+}
+
+// early returns the time that a plugin's reply has of that of a call.
+func early(whole time.Duration) time.Duration { return min(whole/8, time.Second) }
 
 // logHandler writes lines in hclog's JSON form, which hosts read.
 func logHandler(w io.Writer) slog.Handler {

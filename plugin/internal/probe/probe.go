@@ -295,7 +295,7 @@ func (e *endpoint) Connect(ctx context.Context, x plugin.Exchange, published [][
 	}
 	if _, ok := e.config.Options[OptionWait]; ok {
 		<-ctx.Done()
-		return plugin.Errorf(plugin.CodeOf(ctx.Err()), "connect waited for rank 3: %w", ctx.Err())
+		return &plugin.Error{Code: plugin.CodeOf(ctx.Err()), Rank: 3, Message: "connect waited for rank 3"}
 	}
 	return nil
 }
