@@ -42,6 +42,18 @@ func TestFaultOnceClosed(t *testing.T) {
 	}
 }
 
+// Where no peer is waited for, none is blamed.
+func TestATimeoutBlamesNoPeerThatIsNotNamed(t *testing.T) {
+	o := Observer{Rank: 0, World: 2}
+	o.SetTimeout(time.Second)
+	for _, peer := range []int{-1, 2} {
+		err := o.PeerTimeout(peer, "in step 1 of track 0")
+		require.Equal(t, "rank 0 named no peer that it waited for, and did not end within 1s in step 1 of track 0", err.Message)
+		require.Equal(t, plugin.Timeout, err.Code)
+		require.Zero(t, err.Rank)
+	}
+}
+
 // A fault names what each of the two ranks did, from the words that its kernel has compared: its own and the peer's.
 func TestFaultsSayWhatEachRankDid(t *testing.T) {
 	const huge = uint64(1) << 63

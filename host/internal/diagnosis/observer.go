@@ -64,14 +64,18 @@ func (o *Observer) Deadline(ctx context.Context) (context.Context, context.Cance
 }
 
 // PeerTimeout returns the timeout of a rank that waited for peer, as all ranks report it; where names the step,
-// if it is known.
+// if it is known. A peer that is no rank: none is waited for, as far as the step says.
 func (o *Observer) PeerTimeout(peer int, where string) *plugin.Error {
-	reason := &plugin.Error{Code: plugin.Timeout, Rank: o.Rank,
-		Message: fmt.Sprintf("rank %d got no response from %s for %v", o.Rank, o.PeerName(peer), o.Timeout())}
+	known := peer >= 0 && peer < o.World
+	message := fmt.Sprintf("rank %d named no peer that it waited for, and did not end within %v", o.Rank, o.Timeout())
+	if known {
+		message = fmt.Sprintf("rank %d got no response from %s for %v", o.Rank, o.PeerName(peer), o.Timeout())
+	}
+	reason := &plugin.Error{Code: plugin.Timeout, Rank: o.Rank, Message: message}
 	if where != "" {
 		reason.Message += " " + where
 	}
-	if peer >= 0 && peer < o.World {
+	if known {
 		reason.Rank = peer
 		theirs, ours := o.State(peer), o.State(o.Rank)
 		reason.Message += fmt.Sprintf("; that rank %s, rank %d %s", o.calls(peer, theirs), o.Rank, ours)
@@ -84,7 +88,7 @@ func (o *Observer) PeerTimeout(peer int, where string) *plugin.Error {
 		}
 	}
 	reason.Message += o.rejections(absence)
-	if o.OnDevice && peer != o.Rank && peer >= 0 && peer < o.World && o.Topology.SameProcess(o.Rank, peer) {
+	if known && o.OnDevice && peer != o.Rank && o.Topology.SameProcess(o.Rank, peer) {
 		reason.Message += fmt.Sprintf("; rank %d is in the same process, where cudaFree of a GPU's memory (torch.cuda.empty_cache frees that of all GPUs) blocks its thread until that GPU's kernels end, which may wait for what the thread calls next", peer)
 	}
 	return reason
