@@ -232,7 +232,7 @@ func (p *Plan) isLocal(ref uint16) bool {
 
 // areValues reports whether a command or native step can have these arguments.
 func (p *Plan) areValues(first, count uint16) bool {
-	if count > MaxCommandArgs || int(first)+int(count) > len(p.Args) {
+	if int(first)+int(count) > len(p.Args) {
 		return false
 	}
 	for _, a := range p.Args[first : int(first)+int(count)] {
@@ -320,11 +320,15 @@ func (p *Plan) validateTrack(track Track, firstTemp int, bad func(string, ...any
 			ends, isLoop = append(ends, i+1+int(s.B)), append(isLoop, s.Kind == StepLoop)
 		case StepLaunch:
 			ok = int(s.A) < len(p.Kernels) && s.B <= LaunchDependent
-		case StepNative:
-			ok = int(s.A) < len(p.Natives) && p.areValues(s.B, s.N) &&
-				(s.N == 0 || p.Natives[s.A].Start != 0)
-		case StepRemote:
-			ok = isWord(s.Dst) && isReg(s.A) && isReg(s.C) && p.areValues(s.B, s.N)
+		case StepNative, StepRemote:
+			if s.N > MaxCommandArgs {
+				return bad("step %d (%s) has %d arguments, want at most %d", i, s.Kind, s.N, MaxCommandArgs)
+			}
+			if ok = p.areValues(s.B, s.N); s.Kind == StepRemote {
+				ok = ok && isWord(s.Dst) && isReg(s.A) && isReg(s.C)
+			} else {
+				ok = ok && int(s.A) < len(p.Natives) && (s.N == 0 || p.Natives[s.A].Start != 0)
+			}
 		case StepAddress:
 			ok = isTemp(s.Dst) && isRef(s.A) && (p.Refs[s.A].Space == SpaceSend || p.Refs[s.A].Space == SpaceRecv)
 		default:

@@ -153,6 +153,27 @@ func TestTextsCountTheScalarSlots(t *testing.T) {
 	}
 }
 
+func TestValidateCountsArguments(t *testing.T) {
+	for _, write := range []func(b *Builder, args []Reg){
+		func(b *Builder, args []Reg) { b.Remote(b.Region(b.Const(0), b.Rank(), b.Const(0)), 4, 1, args...) },
+		func(b *Builder, args []Reg) { b.Native(Native{Start: 1, Poll: 1}, args...) },
+	} {
+		for n, want := range map[int]string{MaxCommandArgs: "", MaxCommandArgs + 1: "has 17 arguments, want at most 16"} {
+			b := NewBuilder(Request{Collective: Barrier, World: 1}, "a")
+			b.Track(func() {
+				args := make([]Reg, n)
+				for i := range args {
+					args[i] = b.Const(1)
+				}
+				write(b, args)
+			})
+			if _, err := b.Plan(); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+				t.Errorf("%d: %v", n, err)
+			}
+		}
+	}
+}
+
 // The error of a plan written as numbers names the number that is wrong.
 func TestValidateShowsOperands(t *testing.T) {
 	p := &Plan{Algorithm: "a", World: 1, Consts: []int64{7}, Temps: 1, Tracks: []Track{{0, 1}},

@@ -41,8 +41,13 @@ func handshakeConfig() goplugin.HandshakeConfig {
 func checkHandshake(line, dir string) error {
 	line = strings.TrimSpace(line)
 	parts := strings.Split(line, "|")
-	if len(parts) < 6 || parts[0] != strconv.Itoa(goplugin.CoreProtocolVersion) {
+	core, err := strconv.ParseUint(parts[0], 10, 31)
+	if len(parts) < 6 || err != nil {
 		return plugin.Errorf(plugin.PluginRejected, "wrote %q to stdout where its handshake should be", clip(line, 200))
+	}
+	if core != goplugin.CoreProtocolVersion {
+		return plugin.Errorf(plugin.PluginRejected, "speaks version %d of go-plugin's protocol, this host speaks %d", core,
+			goplugin.CoreProtocolVersion)
 	}
 	version, err := strconv.ParseUint(parts[1], 10, 31)
 	if err != nil {

@@ -251,7 +251,9 @@ func TestHostileRepliesAreRejected(t *testing.T) {
 		require.ErrorContains(t, err, want, option)
 		require.NoError(t, e.Close())
 	}
-	_, err := c.Transport().Open(context.Background(), openConfig(probe.OptionFD, "1000000"))
+	_, err := c.Transport().Open(context.Background(), openConfig(probe.OptionTwice, ""))
+	require.EqualError(t, err, "probe: open on rank 1: region 1 has id 0")
+	_, err = c.Transport().Open(context.Background(), openConfig(probe.OptionFD, "1000000"))
 	require.ErrorIs(t, err, plugin.Protocol)
 	require.ErrorContains(t, err, "its memfd has 65536 bytes, its handle says 1000000")
 	require.NoError(t, c.Err())

@@ -227,7 +227,7 @@ func TestCheckHandshake(t *testing.T) {
 		"":                        "wrote",
 		"1|1|unix|/run/x/p|grpc|": "offers 0 bytes as its certificate",
 		"1|1|unix|/run/x/p|grpc|" + certificate + "==": "want DER in base64 without padding",
-		"2|1|unix|/run/x/p|grpc|" + certificate:        "wrote",
+		"2|1|unix|/run/x/p|grpc|" + certificate:        "speaks version 2 of go-plugin's protocol, this host speaks 1",
 		"1|9|unix|/run/x/p|grpc|" + certificate:        "version 9",
 		"1|-1|unix|/run/x/p|grpc|" + certificate:       `version "-1"`,
 		"1|1|tcp|127.0.0.1:80|grpc|" + certificate:     "over tcp",

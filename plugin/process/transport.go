@@ -119,7 +119,10 @@ func (t transport) Open(ctx context.Context, config plugin.OpenConfig) (plugin.E
 		if n := len(reply.GetRegions()); n > plugin.MaxRegions {
 			return plugin.Errorf(plugin.Protocol, "it publishes %d regions, want at most %d", n, plugin.MaxRegions)
 		}
-		for _, m := range reply.GetRegions() {
+		for i, m := range reply.GetRegions() {
+			if id := m.GetId(); id != uint32(i) { // before its descriptor is waited for
+				return plugin.Errorf(plugin.Protocol, "region %d has id %d", i, id)
+			}
 			r, err := e.receive(ctx, m)
 			if err != nil {
 				return err

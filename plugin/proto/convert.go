@@ -23,7 +23,7 @@ func FromInfo(i plugin.Info) *InfoReply {
 func ToInfo(m *InfoReply) plugin.Info {
 	i := plugin.Info{
 		Name: m.GetName(), Version: m.GetVersion(), Features: plugin.Feature(m.GetFeatures()), Doc: m.GetDoc(),
-		MaxWorld: int(m.GetMaxWorld()),
+		MaxWorld: int(int32(m.GetMaxWorld())), // one below 0 is to be reported as that
 	}
 	for _, k := range m.GetMemory() {
 		i.Memory = append(i.Memory, plugin.MemoryKind(k))

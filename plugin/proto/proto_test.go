@@ -91,6 +91,11 @@ func TestEverythingSurvivesTheWayThere(t *testing.T) {
 	require.Empty(t, cmp.Diff(plan, got, cmpopts.EquateEmpty()))
 }
 
+// A world size that breaks the contract is named as the transport gave it.
+func TestAWorldBelowZeroKeepsItsSign(t *testing.T) {
+	require.Equal(t, -3, ToInfo(FromInfo(plugin.Info{MaxWorld: -3})).MaxWorld)
+}
+
 func TestLargestPlanFitsAMessage(t *testing.T) {
 	p := &plugin.Plan{Algorithm: "a", World: 1, Consts: make([]int64, plugin.MaxRegisters),
 		Refs: make([]plugin.Ref, plugin.MaxRefs), Steps: make([]plugin.Step, plugin.MaxSteps)}

@@ -134,6 +134,9 @@ func (s *Set) add(l *carrier.Loaded, endpoint plugin.Endpoint, base uint32) erro
 		if r.ID != uint32(i) || r.Bytes < 0 {
 			return plugin.Errorf(plugin.Protocol, "transport %s: region %d has id %d and %d bytes", e.Name, i, r.ID, r.Bytes)
 		}
+		if r.Handle.Kind == plugin.HandleKindMemfd && r.Handle.FD < 0 {
+			return plugin.Errorf(plugin.Protocol, "transport %s: region %d has a memfd handle without a descriptor", e.Name, i)
+		}
 		if r.Role == plugin.RegionRoleScratch && e.Scratch == nil {
 			e.Scratch = &regions[i]
 		}
@@ -276,6 +279,9 @@ func (s *Set) closeEngine(e *Endpoint) error {
 // and the program has an error already.
 func (s *Set) end(e *Endpoint) error {
 	err := e.close()
+	if err != nil {
+		err = fmt.Errorf("closing transport %s on rank %d: %w", e.Name, s.Rank, err)
+	}
 	if s.Failure.Reason() != nil && plugin.CodeOf(err) == plugin.PluginDied {
 		s.Logger.Info("endpoint not closed", "communicator", s.Label, "rank", s.Rank, "reason", err)
 		return nil

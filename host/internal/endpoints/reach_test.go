@@ -55,6 +55,8 @@ func TestMalformedRegionsNameTheTransport(t *testing.T) {
 		"transport bad publishes 17 regions, want at most 16": make([]plugin.Region, plugin.MaxRegions+1),
 		"transport bad: region 1 has id 3 and 0 bytes":        {{ID: 0}, {ID: 3}},
 		"transport bad: region 0 has id 0 and -1 bytes":       {{Bytes: -1}},
+		"transport bad: region 0 has a memfd handle without a descriptor": {{
+			Handle: plugin.Handle{Kind: plugin.HandleKindMemfd, FD: -1}}},
 	} {
 		s, e := aSet(0, 1, plugin.MemoryKindHost), &endpoint{regions: regions}
 		_, err := s.Open(t.Context(), []*carrier.Loaded{of("bad", plugin.MemoryKindHost, given(e, nil))}, plugin.OpenConfig{}, none)
@@ -63,6 +65,16 @@ func TestMalformedRegionsNameTheTransport(t *testing.T) {
 		require.NoError(t, s.Close())
 		require.True(t, e.closed)
 	}
+}
+
+// The error of a transport that cannot close names it, and the rank.
+func TestCloseNamesTheTransport(t *testing.T) {
+	s, e := aSet(1, 2, plugin.MemoryKindHost), &endpoint{failure: plugin.Errorf(plugin.System, "it sticks")}
+	_, err := s.Open(t.Context(), []*carrier.Loaded{of("one", plugin.MemoryKindHost, given(e, nil))}, plugin.OpenConfig{}, none)
+	require.NoError(t, err)
+	err = s.Close()
+	require.EqualError(t, err, "closing transport one on rank 1: it sticks")
+	require.ErrorIs(t, err, plugin.System)
 }
 
 // given opens an endpoint, or returns an error.

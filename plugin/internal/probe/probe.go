@@ -51,6 +51,7 @@ const (
 	OptionBytes = "bytes" // publish returns as many bytes
 	OptionWait  = "wait"  // connect waits until its context ends
 	OptionFD    = "fd"    // open returns a region larger than its memfd
+	OptionTwice = "twice" // open returns a region twice
 	// register fails: "refused" for this memory, "never" for all
 	OptionRegister = "register"
 )
@@ -168,7 +169,12 @@ func memory(id uint32, role plugin.RegionRole, bytes int64) (plugin.Region, erro
 	}, nil
 }
 
-func (e *endpoint) Regions() []plugin.Region { return e.regions }
+func (e *endpoint) Regions() []plugin.Region {
+	if _, ok := e.config.Options[OptionTwice]; ok {
+		return []plugin.Region{e.regions[0], e.regions[0]}
+	}
+	return e.regions
+}
 
 func (e *endpoint) Images() []plugin.Image {
 	data := []byte("// no code")
