@@ -24,6 +24,7 @@ int main(void) {
 
   CHECK(sigaction(SIGALRM, &plain, NULL) == 0);
   CHECK(signal(SIGUSR1, handle) != SIG_ERR && signal(SIGUSR2, SIG_IGN) != SIG_ERR);
+  CHECK(signal(SIGHUP, SIG_DFL) != SIG_ERR);
   OK(shunt_comm_init_env(&comm));
   CHECK(sigaction(SIGALRM, NULL, &found) == 0 && found.sa_handler == handle);
   CHECK(found.sa_flags & SA_ONSTACK && found.sa_flags & SA_RESTART);
