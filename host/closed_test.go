@@ -126,3 +126,31 @@ func TestCloseReturnsTheErrorThatNobodyHasHeard(t *testing.T) {
 		}
 	}
 }
+
+// A rank that closes a communicator which has failed says nothing of that in its page, which others may read before the
+// failure is told to them.
+func TestClosingAfterAFailureIsNotTold(t *testing.T) {
+	for _, failed := range []bool{false, true} {
+		closed := make(chan struct{})
+		errs := worldErrors(t, 2, nil, func(c *host.Communicator) error {
+			if err := c.Barrier(nil); err != nil {
+				return err
+			}
+			if c.Rank() == 0 {
+				defer close(closed)
+				if failed {
+					c.Abort("enough")
+				}
+				return c.Close()
+			}
+			<-closed
+			return errors.New(host.StateOf(c, 0))
+		})
+		require.NoError(t, errs[0])
+		if failed {
+			require.ErrorContains(t, errs[1], "called #1 barrier")
+		} else {
+			require.EqualError(t, errs[1], "has closed the communicator")
+		}
+	}
+}

@@ -416,7 +416,8 @@ func (c *Communicator) close() error {
 		errs = append(errs, c.lost.err)
 	}
 	c.observer.Failure.Close()
-	if c.endpoints.Connected() { // peers that still wait for this rank learn why it does not come
+	// Peers that still wait for this rank learn why it does not come. Those of a failure are told of that.
+	if c.endpoints.Connected() && c.observer.Failure.Reason() == nil {
 		c.ledger.PublishClosed()
 		c.endpoints.TellAtOnce()
 	}

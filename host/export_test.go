@@ -107,3 +107,6 @@ func Known(c *Communicator, p cuda.Ptr) bool { return c.endpoints.Buffers.Known(
 
 // LimitRegistrations changes how many registrations of a transport stay, and returns what undoes that.
 func LimitRegistrations(n int) (undo func()) { return buffers.LimitRegistrations(n) }
+
+// StateOf returns what a rank knows of another one's calls, as errors word it.
+func StateOf(c *Communicator, rank int) string { return c.observer.State(rank).String() }
