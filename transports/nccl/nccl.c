@@ -235,6 +235,7 @@ shunt_status nl_register(void *context, const int64_t *registers, const void *se
   nl_memory *m = context;
   nl_comm *c = m->comm;
   (void)registers, (void)send, (void)recv, (void)stream;
+  if (c->aborted) return gone(report); /* without the lock, which nl_abort keeps as long as NCCL takes */
   if (!lock_soon(c)) return busy(report);
   shunt_status status = SHUNT_OK;
   if (c->aborted || !c->comm) {
@@ -252,6 +253,7 @@ shunt_status nl_deregister(void *context, const int64_t *registers, const void *
   nl_memory *m = context;
   nl_comm *c = m->comm;
   (void)registers, (void)send, (void)recv, (void)stream;
+  if (c->aborted) return SHUNT_OK; /* likewise */
   if (!lock_soon(c)) return c->aborted ? SHUNT_OK : busy(report);
   shunt_status status = SHUNT_OK;
   if (!c->aborted && c->comm && m->handle) { /* null: NCCL knows it without having done anything */

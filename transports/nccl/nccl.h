@@ -121,7 +121,7 @@ typedef struct {
 } nl_memory;
 
 /* Have NCCL know memory, and forget it, as native functions: context is an nl_memory. Both return SHUNT_TIMEOUT if
- * the communicator is busy for a second. What was aborted has forgotten everything. */
+ * the communicator is busy for a second. What was aborted has forgotten everything: neither waits for it. */
 shunt_status nl_register(void *context, const int64_t *registers, const void *send, void *recv, void *stream,
                          shunt_native_report *report);
 shunt_status nl_deregister(void *context, const int64_t *registers, const void *send, void *recv, void *stream,

@@ -40,6 +40,52 @@ func TestRegistrationAlone(t *testing.T) {
 	}
 }
 
+// What was aborted has forgotten all memory: no registration waits for NCCL, which may take long to abort.
+func TestAnAbortEndsRegistrations(t *testing.T) {
+	path, err := nccltest.Build(t.TempDir())
+	require.NoError(t, err)
+	require.NoError(t, nccltest.Install(path))
+	t.Setenv(nccl.Variable, path)
+	d := cudatest.New(cudatest.Options{Devices: 1, Kernels: nccltest.Kernels()})
+	defer d.Close()
+	e, err := nccl.Transport{Drivers: func(int) cuda.Driver { return d }}.Open(t.Context(), plugin.OpenConfig{World: 1,
+		Memory: plugin.MemoryKindCuda, Options: map[string]string{"register": "on"}})
+	require.NoError(t, err)
+	x := plugin.Exchange{Request: plugin.Request{Collective: plugin.AllReduce, World: 1}, Algorithm: "tuned"}
+	published, err := e.(plugin.Exchanger).Publish(t.Context(), x)
+	require.NoError(t, err)
+	require.NoError(t, e.(plugin.Exchanger).Connect(t.Context(), x, [][]byte{published}))
+	ctx, err := d.Retain(0)
+	require.NoError(t, err)
+	var memory [4]plugin.Memory
+	var keys [len(memory)]uint64
+	for i := range memory {
+		p, err := d.Alloc(ctx, 4096)
+		require.NoError(t, err)
+		memory[i] = plugin.Memory{Address: uint64(p), Bytes: 4096, Kind: plugin.MemoryKindCuda, Generation: 1}
+		keys[i], err = e.(plugin.Registrar).Register(t.Context(), memory[i])
+		require.NoError(t, err)
+	}
+	begun, release := nccltest.HoldAborts()
+	defer release()
+	e.(plugin.Aborter).Abort("enough")
+	<-begun
+	asked := time.Now()
+	for i, key := range keys {
+		require.NoError(t, e.(plugin.Registrar).Deregister(t.Context(), key))
+		_, err = e.(plugin.Registrar).Register(t.Context(), memory[i])
+		require.ErrorIs(t, err, plugin.Aborted)
+	}
+	require.Less(t, time.Since(asked), time.Second, "a wait for NCCL is a second")
+	release()
+	require.NoError(t, e.Close())
+	for _, m := range memory {
+		require.NoError(t, d.Free(ctx, cuda.Ptr(m.Address)))
+	}
+	require.NoError(t, d.Release(0))
+	require.Empty(t, d.Leaks())
+}
+
 func registerOnStandIn(t *testing.T) {
 	t.Helper()
 	path, err := nccltest.Build(t.TempDir())

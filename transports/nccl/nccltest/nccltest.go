@@ -129,6 +129,30 @@ var machine struct {
 	result  int
 	words   *C.char
 	budgets []int
+	held    *held // of HoldAborts; nil: none is held
+}
+
+// held is aborts that do not return yet.
+type held struct {
+	begun, end   chan struct{}
+	begin, letGo func()
+}
+
+// HoldAborts keeps ncclCommAbort from returning to the last of a rank's communicators until release is called. begun is
+// closed when the first is held.
+func HoldAborts() (begun <-chan struct{}, release func()) {
+	h := &held{begun: make(chan struct{}), end: make(chan struct{})}
+	h.begin, h.letGo = sync.OnceFunc(func() { close(h.begun) }), sync.OnceFunc(func() { close(h.end) })
+	hold := func(h *held) {
+		machine.Lock()
+		defer machine.Unlock()
+		machine.held = h
+	}
+	hold(h)
+	return h.begun, func() {
+		hold(nil)
+		h.letGo()
+	}
 }
 
 // world is a communicator of NCCL, of all its ranks.
@@ -303,7 +327,12 @@ func goEnd(comm C.uint64_t, abort C.int) C.int {
 	if abort == 0 && len(c.known) > 0 {
 		violate("rank %d: %d registrations are left when the communicator is destroyed", c.rank, len(c.known))
 	}
+	h := machine.held
 	machine.Unlock()
+	if h != nil && abort != 0 && last {
+		h.begin()
+		<-h.end
+	}
 	if abort != 0 || last {
 		c.stop()
 	}
