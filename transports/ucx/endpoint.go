@@ -110,21 +110,10 @@ func (e *endpoint) Publish(_ context.Context, x plugin.Exchange) ([]byte, error)
 	if e.config.World == 1 || e.connected {
 		return nil, nil
 	}
+	if err := e.open(); err != nil {
+		return nil, err
+	}
 	var report C.shunt_native_report
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.aborted {
-		return nil, plugin.Errorf(plugin.Aborted, "ucx: the communicator was aborted")
-	}
-	if e.worker == nil {
-		if err := spare(e.config.World); err != nil {
-			return nil, err
-		}
-		if status := C.ux_open(e.library.table, C.int(e.config.Rank), C.int(e.config.World),
-			(*C.char)(unsafe.Pointer(&e.memory[0])), &e.worker, &report); status != C.SHUNT_OK {
-			return nil, failure("making a worker", status, &report)
-		}
-	}
 	var address unsafe.Pointer
 	var bytes C.size_t
 	if status := C.ux_address(e.worker, &address, &bytes, &report); status != C.SHUNT_OK {
@@ -132,6 +121,37 @@ func (e *endpoint) Publish(_ context.Context, x plugin.Exchange) ([]byte, error)
 	}
 	defer C.ux_free_address(e.worker, address)
 	return C.GoBytes(address, C.int(bytes)), nil
+}
+
+// open makes the worker, unless there is one. UCX may take its time, in which Abort may come.
+func (e *endpoint) open() error {
+	if err := e.keep(e.worker); err != nil || e.worker != nil {
+		return err
+	}
+	if err := spare(e.config.World); err != nil {
+		return err
+	}
+	var report C.shunt_native_report
+	var worker *C.ux_worker
+	if status := C.ux_open(e.library.table, C.int(e.config.Rank), C.int(e.config.World),
+		(*C.char)(unsafe.Pointer(&e.memory[0])), &worker, &report); status != C.SHUNT_OK {
+		return failure("making a worker", status, &report)
+	}
+	return e.keep(worker)
+}
+
+// keep makes a worker the endpoint's, for Close to free and Abort to end, and returns an error if Abort has come.
+func (e *endpoint) keep(worker *C.ux_worker) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.worker = worker
+	if !e.aborted {
+		return nil
+	}
+	if worker != nil {
+		C.ux_abort(worker)
+	}
+	return plugin.Errorf(plugin.Aborted, "ucx: the communicator was aborted")
 }
 
 // Connect compares the ranks' libraries, or connects to all ranks.
