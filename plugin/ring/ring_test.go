@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"math"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -99,7 +100,7 @@ func TestNewRefusesWhatNoWorldHas(t *testing.T) {
 	for _, test := range []struct {
 		world   int
 		staging int64
-	}{{0, 0}, {-1, 0}, {plugin.MaxWorld + 1, 0}, {1, -1}} {
+	}{{0, 0}, {-1, 0}, {plugin.MaxWorld + 1, 0}, {1, -1}, {1, math.MaxInt64}} {
 		_, err := New(0, test.world, test.staging)
 		require.ErrorIs(t, err, plugin.InvalidArgument, "%+v", test)
 	}
@@ -108,6 +109,26 @@ func TestNewRefusesWhatNoWorldHas(t *testing.T) {
 	require.Len(t, r.Staging(), 5000)
 	require.Equal(t, unsafe.Pointer(&r.memory[0]), r.Memory())
 	require.GreaterOrEqual(t, int(r.staging), h.command(h.slots)+4*h.slots, "the queue ends before the staging memory")
+}
+
+// What a limit explains has the code of limits, and a ring that fails leaves no descriptor behind.
+func TestNewSaysWhichLimit(t *testing.T) {
+	_, err := New(0, 1, 1<<60)
+	require.ErrorIs(t, err, plugin.OutOfMemory)
+	list, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	var limit unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
+	none := limit
+	none.Cur = 0
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &none))
+	_, err = New(0, 1, 0)
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))
+	require.ErrorIs(t, err, plugin.OutOfMemory)
+	require.ErrorContains(t, err, "too many open files")
+	after, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	require.Len(t, after, len(list))
 }
 
 // A host that has mapped the region must not lose a part of it to the plugin: it would die of SIGBUS.
