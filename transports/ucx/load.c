@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 #include <stdio.h>
+#include <string.h>
 
 static const char *const symbols[] = {
 #define X(name, result, arguments) #name,
@@ -24,10 +25,20 @@ void ux_keep_handlers(ux_handlers *h) {
     if (sigaction(i, NULL, &h->of[i])) h->of[i].sa_handler = SIG_ERR; /* not ours to ask for */
 }
 
+/* Whether a handler is of libucs, libucp or another library of UCX's. */
+static int of_ucx(const struct sigaction *action) {
+  Dl_info info;
+  if (!dladdr((void *)(uintptr_t)action->sa_handler, &info) || !info.dli_fname) return 0; /* SIG_DFL and SIG_IGN too */
+  const char *slash = strrchr(info.dli_fname, '/');
+  return !strncmp(slash ? slash + 1 : info.dli_fname, "libuc", 5);
+}
+
+/* What other threads have changed meanwhile stays. */
 void ux_restore_handlers(const ux_handlers *h) {
   for (int i = 1; i <= UX_SIGNALS; i++) {
     struct sigaction now;
-    if (h->of[i].sa_handler != SIG_ERR && !sigaction(i, NULL, &now) && now.sa_handler != h->of[i].sa_handler)
+    if (h->of[i].sa_handler != SIG_ERR && !sigaction(i, NULL, &now) && now.sa_handler != h->of[i].sa_handler &&
+        of_ucx(&now))
       sigaction(i, &h->of[i], NULL);
   }
 }

@@ -101,7 +101,8 @@ int ux_load(const char *path, ux_table *table, char *message, size_t bytes);
 /* major * 1000 + minor. */
 int ux_version(const ux_table *table);
 
-/* The program's handlers of all signals, which UCX replaces: keep them before a call that does, and restore them. */
+/* The program's handlers of all signals, some of which UCX replaces: keep them before a call that does, and restore
+ * those in whose place UCX's are then. */
 #define UX_SIGNALS 64
 typedef struct {
   struct sigaction of[UX_SIGNALS + 1];
