@@ -157,7 +157,7 @@ func (s *Share) serve() {
 			cancel()
 			continue
 		}
-		s.slots <- struct{}{} // freed within serveTime
+		s.slots <- struct{}{} // freed within twice serveTime, and what making takes
 		s.mu.Lock()
 		closed := s.closed
 		if !closed {
@@ -233,11 +233,16 @@ func (s *Share) give(conn *net.UnixConn, lack bool) error {
 	if !hmac.Equal(sum, proof(s.key, []byte("fetch"), server[:], client, tag)) {
 		return plugin.Errorf(plugin.Protocol, "a request that is not authentic")
 	}
-	result, fds, made, err := s.find(conn, string(tag), lack)
+	result, fds, made, err := s.find(string(tag), lack)
 	if err != nil {
 		return err
 	}
 	defer closeAll(fds)
+	// Making may have taken longer than a message, and longer than calls of this rank may take: who asks waits as long as
+	// it likes. With no reply this rank counts as dead.
+	if err := conn.SetDeadline(time.Now().Add(serveTime)); err != nil {
+		return err
+	}
 	count, text := len(fds), ""
 	if result == failed {
 		count, text = int(plugin.CodeOf(made)), plugin.Printable(made.Error())
@@ -248,7 +253,7 @@ func (s *Share) give(conn *net.UnixConn, lack bool) error {
 			unix.UnixRights(fds...), nil)
 		return err
 	}
-	if err = reply(result, count, text, fds...); err != nil && len(fds) > 0 { // with no reply this rank counts as dead
+	if err = reply(result, count, text, fds...); err != nil && len(fds) > 0 {
 		err = errors.Join(err, reply(failed, int(plugin.System), fmt.Sprintf("sending %d descriptors: %v", len(fds), err)))
 	}
 	return err
@@ -256,7 +261,7 @@ func (s *Share) give(conn *net.UnixConn, lack bool) error {
 
 // find returns the reply to an authentic request: copies of the descriptors, which may be withdrawn while they are
 // being sent, or why none could be made.
-func (s *Share) find(conn *net.UnixConn, tag string, lack bool) (result outcome, fds []int, made, err error) {
+func (s *Share) find(tag string, lack bool) (result outcome, fds []int, made, err error) {
 	s.mu.Lock()
 	s.served++
 	o, maker := s.tagged[tag], s.makers[tag]
@@ -270,10 +275,6 @@ func (s *Share) find(conn *net.UnixConn, tag string, lack bool) (result outcome,
 	s.mu.Unlock()
 	if result == unknown && maker != nil {
 		result = found
-		// It may take longer than a message.
-		if err = conn.SetDeadline(time.Now().Add(s.group.Timeout())); err != nil {
-			return unknown, nil, nil, err
-		}
 		var fd int
 		if fd, made = maker(); made == nil {
 			fds = []int{fd}

@@ -79,3 +79,19 @@ func TestFetchThatIsLate(t *testing.T) {
 		<-s[1].slots
 	}
 }
+
+// A rank whose calls may take no time makes what others ask for all the same: they would count it as dead, and store
+// what is meant for it where nobody looks.
+func TestMakingTakesLongerThanTheTimeout(t *testing.T) {
+	s := shares(t, 2)
+	s[1].group.SetTimeout(10 * time.Millisecond)
+	s[1].OnDemand("pages", func() (int, error) {
+		time.Sleep(100 * time.Millisecond)
+		return unix.MemfdCreate("made", unix.MFD_CLOEXEC)
+	})
+	fds, err := s[0].Fetch(t.Context(), 1, "pages", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeAll(fds)
+}
