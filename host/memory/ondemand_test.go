@@ -95,3 +95,21 @@ func TestMakingTakesLongerThanTheTimeout(t *testing.T) {
 	}
 	closeAll(fds)
 }
+
+// A server that is closed is gone for its peers also where a process that was forked before has a copy of its socket.
+func TestAForkedProcessKeepsNoServer(t *testing.T) {
+	s := shares(t, 2)
+	inherited, err := s[1].listener.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer inherited.Close()
+	if err := s[1].Close(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	if _, err := s[0].Fetch(ctx, 1, "pages", 1); plugin.CodeOf(err) != plugin.PeerDied {
+		t.Errorf("%v, want that the server is gone", err)
+	}
+}

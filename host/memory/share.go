@@ -7,6 +7,8 @@ import (
 	"net"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/shunt-ccl/shunt/host/bootstrap"
 	"github.com/shunt-ccl/shunt/host/bootstrap/wire"
 	"github.com/shunt-ccl/shunt/host/internal/round"
@@ -204,6 +206,7 @@ func (s *Share) Close() error {
 	s.mu.Unlock()
 	var err error
 	if s.listener != nil {
+		shut(s.listener)
 		err = s.listener.Close()
 	}
 	s.work.Wait()
@@ -217,4 +220,12 @@ func (s *Share) Close() error {
 		return plugin.Errorf(plugin.System, "closing a share: %w", err)
 	}
 	return nil
+}
+
+// shut refuses further connections also where another process has the socket: one that the program has forked keeps its
+// descriptors, and peers would wait for it.
+func shut(l *net.UnixListener) {
+	if raw, err := l.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) }) // fails if it is shut already
+	}
 }
