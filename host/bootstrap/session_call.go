@@ -21,6 +21,7 @@ type waitKey struct {
 type waiter struct {
 	reply  chan *message // capacity 1
 	op     message       // this rank's part
+	short  bool          // it has less time than calls get: what came before has taken the rest
 	cancel *plugin.Error // set once this rank waits no longer
 }
 
@@ -33,14 +34,15 @@ func (s *Session) call(ctx context.Context, g *Group, op opKind, root int, tag s
 		return nil, plugin.Errorf(plugin.InvalidArgument, "%q on rank %d: the message has %d bytes, want at most %d", tag,
 			g.rank, len(data), maxFrame/2)
 	}
-	limit := g.Timeout()
+	whole := g.Timeout()
+	limit := whole
 	if deadline, ok := ctx.Deadline(); ok {
 		limit = time.Until(deadline)
 	}
 	began := time.Now()
 	k := waitKey{g.id, tag}
-	w := &waiter{reply: make(chan *message, 1), op: message{Kind: msgOp, Group: g.id, Op: op, Root: root, Tag: tag,
-		Data: data}}
+	w := &waiter{reply: make(chan *message, 1), short: limit < whole/4*3, op: message{Kind: msgOp, Group: g.id, Op: op,
+		Root: root, Tag: tag, Data: data}}
 	if err := s.begin(k, w, g); err != nil {
 		return nil, err
 	}
@@ -107,7 +109,7 @@ func (s *Session) await(ctx context.Context, limit time.Duration, k waitKey, w *
 		}
 	}
 	left := ""
-	if limit < g.Timeout()/4*3 { // what came before has taken the rest, and the others may be as late
+	if w.short { // the others may be as late
 		left = ", all the time that was left,"
 	}
 	err := rankError(plugin.Timeout, g.rank, "rank %d waited %v%s for %s", g.rank,

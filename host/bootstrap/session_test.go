@@ -213,6 +213,23 @@ func TestTimeoutNamesWhoIsMissingOnEveryRank(t *testing.T) {
 	noErrors(t, each(n, func(rank int) error { return s[rank].All().Barrier(short(t, 10*time.Second), tag) }))
 }
 
+// A call had all of its time, also where later ones get more.
+func TestTimeoutOfBeforeItWasChanged(t *testing.T) {
+	s := joinAll(t, 2, nil)
+	g := s[1].All()
+	g.SetTimeout(500 * time.Millisecond)
+	late := make(chan error, 1)
+	go func() { late <- g.Barrier(t.Context(), "barrier") }()
+	for st := s[1].root.store; st.waiting("barrier") < 1 && len(late) == 0; {
+		runtimeYield()
+	}
+	g.SetTimeout(time.Minute)
+	err := <-late
+	if plugin.CodeOf(err) != plugin.Timeout || !strings.Contains(err.Error(), "ms for all ranks to barrier") {
+		t.Errorf("%v", err)
+	}
+}
+
 // waiting returns the number of ranks that have called a collective of all ranks.
 func (st *store) waiting(tag string) int {
 	st.mu.Lock()
