@@ -70,6 +70,23 @@ func TestSetTimeout(t *testing.T) {
 	}
 }
 
+// What is being called keeps its own, and its error says so.
+func TestSetTimeoutDuringACall(t *testing.T) {
+	timedOut(t, worldErrors(t, 2, nil, func(c *host.Communicator) error {
+		err := errors.Join(c.Barrier(nil), c.SetTimeout(300*time.Millisecond))
+		if err != nil {
+			return err
+		}
+		return away(c, func() error {
+			r, err := c.DoFor(&host.Operation{Collective: plugin.Barrier}, time.Millisecond)
+			if err != nil || r == nil {
+				return errors.Join(errors.New("it has ended"), err)
+			}
+			return errors.Join(c.SetTimeout(time.Minute), r.Wait(t.Context()))
+		})
+	}))
+}
+
 // On a GPU it bounds what is enqueued already.
 func TestSetTimeoutOfWhatIsEnqueued(t *testing.T) {
 	timedOut(t, deviceErrors(t, gpus(t, 2), func(_ int, o *host.Options) { o.Timeout = tooShort }, func(r *rank) error {

@@ -28,6 +28,8 @@ type Failure struct {
 	Said   string      // by the transport, about its command or native code; part of Reason
 	Native bool        // the transport's own code failed: a command or native code
 	Stuck  bool        // and has not returned: its endpoint cannot be used any more
+
+	Deadline time.Duration // Timeout of a run: the one that it was given
 }
 
 // Error returns the reason and the place.
@@ -105,7 +107,7 @@ func (e *Engine) failure(reason C.uint32_t) error {
 			f.Reason += ", while waiting " + waited
 		}
 	case C.SX_TIMEOUT:
-		f.Code = plugin.Timeout
+		f.Code, f.Deadline = plugin.Timeout, time.Duration(z)
 		f.Reason = fmt.Sprintf("waited %v %s", time.Duration(y).Round(time.Millisecond), waited)
 	case C.SX_BOUNDS:
 		f.Reason = fmt.Sprintf("%d bytes at offset %d exceed %s of %d bytes", y, x, what, z)

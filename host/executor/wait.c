@@ -96,6 +96,7 @@ static uint32_t late(sx_engine *e, const sx_track *t, int64_t now) {
   if (e->deadline <= 0 || now - e->started < e->deadline) return SX_FINE;
   sx_fail(e, t, SX_TIMEOUT);
   e->failure.y = now - e->started;
+  e->failure.z = e->deadline;
   if (t) e->failure.rank = t->rank;
   return SX_TIMEOUT;
 }

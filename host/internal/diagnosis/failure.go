@@ -174,7 +174,7 @@ func (o *Observer) RunFailure(err error, plans Plans) *plugin.Error {
 	case detail.Code == plugin.InvalidArgument: // the caller's memory, not the plan
 		reason.Message = detail.Reason
 	case detail.Code == plugin.Timeout:
-		reason = o.PeerTimeout(detail.Rank, plans.Where(detail))
+		reason = o.peerTimeout(detail.Rank, plans.Where(detail), detail.Deadline)
 		reason.Cause = err
 	}
 	if detail.Code == plugin.Mismatch {

@@ -66,10 +66,15 @@ func (o *Observer) Deadline(ctx context.Context) (context.Context, context.Cance
 // PeerTimeout returns the timeout of a rank that waited for peer, as all ranks report it; where names the step,
 // if it is known. A peer that is no rank: none is waited for, as far as the step says.
 func (o *Observer) PeerTimeout(peer int, where string) *plugin.Error {
+	return o.peerTimeout(peer, where, o.Timeout())
+}
+
+// peerTimeout is PeerTimeout of what had a deadline, which may have changed since.
+func (o *Observer) peerTimeout(peer int, where string, deadline time.Duration) *plugin.Error {
 	known := peer >= 0 && peer < o.World
-	message := fmt.Sprintf("rank %d named no peer that it waited for, and did not end within %v", o.Rank, o.Timeout())
+	message := fmt.Sprintf("rank %d named no peer that it waited for, and did not end within %v", o.Rank, deadline)
 	if known {
-		message = fmt.Sprintf("rank %d got no response from %s for %v", o.Rank, o.PeerName(peer), o.Timeout())
+		message = fmt.Sprintf("rank %d got no response from %s for %v", o.Rank, o.PeerName(peer), deadline)
 	}
 	reason := &plugin.Error{Code: plugin.Timeout, Rank: o.Rank, Message: message}
 	if where != "" {
