@@ -169,9 +169,10 @@ int64_t sx_engine_waiting(sx_engine *e, int32_t *rank, int32_t *step) {
   return -1;
 }
 
-uint64_t sx_engine_native(sx_engine *e, uint32_t *base) {
+uint64_t sx_engine_native(sx_engine *e, uint32_t *base, int64_t *deadline) {
   /* relaxed: a call that blocks is looked at again, and says who it is of by then */
   *base = atomic_load_explicit(&e->native_base, memory_order_relaxed);
+  *deadline = atomic_load_explicit(&e->native_deadline, memory_order_relaxed);
   uint64_t native = atomic_load_explicit(&e->native, memory_order_relaxed);
   return native % 2 ? native : 0;
 }

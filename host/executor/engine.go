@@ -227,16 +227,17 @@ func (e *Engine) Unsatisfied() bool {
 }
 
 // Native returns which call of a transport's start or poll the run is in: a number that no other call has, or 0 while
-// it is in none; and the base of the endpoint.
-func (e *Engine) Native() (call uint64, base uint32) {
+// it is in none; the base of the endpoint, and the run's deadline.
+func (e *Engine) Native() (call uint64, base uint32, deadline time.Duration) {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
 	if e.closed {
-		return 0, 0
+		return 0, 0, 0
 	}
 	var of C.uint32_t
-	call = uint64(C.sx_engine_native(e.c, &of))
-	return call, uint32(of)
+	var limit C.int64_t
+	call = uint64(C.sx_engine_native(e.c, &of, &limit))
+	return call, uint32(of), time.Duration(limit)
 }
 
 // Policy says how a run waits: Spins polls with a pause of some 10 ns to 50 ns

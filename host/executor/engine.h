@@ -334,6 +334,7 @@ typedef struct sx_engine {
   _Atomic int64_t waiting_value;
   _Atomic uint64_t native; /* how often start and poll were entered and left: odd while one runs */
   _Atomic uint32_t native_base; /* of the endpoint whose start or poll it was last */
+  _Atomic int64_t native_deadline; /* of the run that it was in */
   sx_control private_page; /* until a control page is set */
 
   struct sx_engine *before, *after; /* in the list of all engines */
@@ -359,7 +360,7 @@ int64_t sx_engine_waiting(sx_engine *engine, int32_t *rank, int32_t *step);
  * must stay mapped during the call. */
 int sx_engine_unsatisfied(sx_engine *engine);
 /* Which call of start or poll the run is in; 0 while it is in none. */
-uint64_t sx_engine_native(sx_engine *engine, uint32_t *base);
+uint64_t sx_engine_native(sx_engine *engine, uint32_t *base, int64_t *deadline);
 int64_t sx_clock(void);
 
 /* ---- flight.c ---------------------------------------------------------------- */

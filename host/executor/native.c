@@ -169,6 +169,7 @@ static void take(sx_engine *e, sx_track *t, shunt_status status, const shunt_nat
 /* Tell the watchdog that the run enters native code of a track, or has left it. */
 static void cross(sx_engine *e, const sx_track *t) {
   atomic_store_explicit(&e->native_base, t->launch->program->base, memory_order_relaxed);
+  atomic_store_explicit(&e->native_deadline, e->deadline, memory_order_relaxed);
   /* relaxed: only the thread of the run writes it */
   uint64_t native = atomic_load_explicit(&e->native, memory_order_relaxed);
   atomic_store_explicit(&e->native, native + 1, memory_order_relaxed);

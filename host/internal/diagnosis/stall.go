@@ -83,12 +83,12 @@ func (w *Watchdog) LookAtStall(o *Observer, stall time.Duration, transport func(
 // has not returned for as long as other functions of a transport may take. Nothing can end such a call: peers learn of
 // it.
 func (w *Watchdog) blocks(o *Observer, transport func(base uint32) string) *plugin.Error {
-	call, base := o.Engine.Native()
+	call, base, deadline := o.Engine.Native()
 	if call == 0 || call != w.native {
 		w.native, w.entered = call, w.looked
 		return nil
 	}
-	limit := o.Timeout() / 3 * 2
+	limit := deadline / 3 * 2 // of the run: SetTimeout may have changed that of later ones
 	if o.Failure.Reason() != nil || limit <= 0 || w.sinceResumed(w.looked.Sub(w.entered)) < limit {
 		return nil
 	}

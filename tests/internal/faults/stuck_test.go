@@ -21,6 +21,9 @@ import (
 // stuckEnv says in which phase the builtin transport stuck is stuck.
 const stuckEnv = "SHUNT_TEST_STUCK"
 
+// changedEnv is a timeout that the first call does not have yet: it is set while that runs.
+const changedEnv = "SHUNT_TEST_CHANGED_TIMEOUT"
+
 func init() {
 	host.Register(stuck.New(func() string { return os.Getenv(stuckEnv) }, 0))
 	pool.Handle("faults stuck", stuckHandler)
@@ -41,6 +44,9 @@ func stuckHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, 
 	case err != nil:
 		a.fail(err)
 	default:
+		if changed, err := time.ParseDuration(os.Getenv(changedEnv)); err == nil {
+			defer time.AfterFunc(500*time.Millisecond, func() { _ = j.Comm.SetTimeout(changed) }).Stop()
+		}
 		x := j.Pointer(0)
 		sum := func() error { return j.Comm.AllReduce(x, x, 1, plugin.Float32, plugin.OpSum, nil) }
 		operations := []func() error{sum, sum, func() error { return j.Comm.Broadcast(x, x, 1, plugin.Float32, 0, nil) }}
@@ -182,10 +188,10 @@ func TestStuckNativeFunctionIsNamedByEveryRank(t *testing.T) {
 	}
 }
 
-// Nothing ends a call whose native code blocks where it may not: the other ranks learn of it.
+// Nothing ends a call whose native code blocks where it may not: the other ranks learn of it, in the time of that call.
 func TestStartThatBlocksIsToldToTheOtherRanks(t *testing.T) {
 	spec, env := stuckIn(t, "shared", "start")
-	w := newWorldIn(t, 2, env...)
+	w := newWorldIn(t, 2, append(env, changedEnv+"=1m")...)
 	replies, result := w.ask("faults stuck", w.meet(spec, 4*time.Second), 12*time.Second, nil)
 	if a := replies[0]; a == nil {
 		t.Fatalf("rank 0: %v", result.Outcomes[0])
