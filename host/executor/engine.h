@@ -336,7 +336,6 @@ typedef struct sx_engine {
   _Atomic uint32_t native_base; /* of the endpoint whose start or poll it was last */
   _Atomic int64_t native_deadline; /* of the run that it was in */
   sx_control private_page; /* until a control page is set */
-
   struct sx_engine *before, *after; /* in the list of all engines */
 } sx_engine;
 

@@ -153,8 +153,7 @@ TABLE = [
     # the communicator
     (lambda c: c.start("all_deduce", f4), INVALID, "unknown collective 'all_deduce'; known are all_reduce"),
     (lambda c: c.start("close"), INVALID, "unknown collective"),
-    (lambda c: c.split(-5), INVALID, "split on rank 0: color -5 is negative"),
-    (lambda c: c.split(-1), INVALID, "split on rank 0: color -1 is negative"),
+    *[(lambda c, n=n: c.split(n), INVALID, f"split on rank 0: color {n} is negative") for n in (-1, -5)],
     (lambda c: c.split(1 << 40), INVALID, "does not fit 32 bits"),
     (lambda c: c.split("red"), INVALID, "color is 'red', want a whole number"),
     (lambda c: c.split(1.5), INVALID, "color is 1.5, want a whole number"),
