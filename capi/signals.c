@@ -2,8 +2,9 @@
  * signals.c: the program's signal handlers, while its threads are in Go code.
  *
  * That runs on the stack of a goroutine, which may be of 8 KiB, and so would a handler that comes meanwhile: it would
- * write over what lies below. With SA_ONSTACK it runs on a stack of 32 KiB that Go has set up for the thread, or on the
- * thread's own from sigaltstack. Go sets that flag too, for the handlers that it finds when its runtime starts.
+ * write over what lies below. With SA_ONSTACK it runs on a stack of 32 KiB that Go has set up for the thread, in and
+ * outside calls, or on the thread's own from sigaltstack. Go sets that flag too, for the handlers that it finds when
+ * its runtime starts.
  */
 #define _GNU_SOURCE
 #include <signal.h>

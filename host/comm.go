@@ -363,8 +363,9 @@ func (c *Communicator) Abort(reason string) {
 }
 
 // SetTimeout changes the deadline of what this rank calls from now on, also on communicators that are made of this one
-// later; what is being called keeps its own. On a GPU it bounds what is enqueued already, and graphs, too. It may be
-// called from any goroutine. A longer one on one rank alone does not keep the others from ending what waits for it.
+// later; an operation that runs already keeps its own. On a GPU it bounds what is enqueued already, and graphs, too. It
+// may be called from any goroutine. A longer one on one rank alone does not keep the others from ending what waits for
+// it.
 func (c *Communicator) SetTimeout(limit time.Duration) error {
 	if limit <= 0 {
 		return c.observer.Invalid("set_timeout", "the timeout %v is not positive", limit)

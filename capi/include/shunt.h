@@ -25,8 +25,9 @@
  *
  * Signals. A handler may run while its thread is in a call of Shunt, which needs
  * SA_ONSTACK (see sigaction(2)): shunt_comm_init and shunt_split set that flag on the
- * handlers that are there without it; of later ones the program sets it itself. A
- * handler then has 32 KiB of stack, unless its thread has called sigaltstack.
+ * handlers that are there without it; of later ones the program sets it itself. With
+ * the flag a handler has 32 KiB of stack in each thread that has called Shunt, also
+ * outside calls, unless the thread has called sigaltstack before.
  *
  * In place. As in NCCL: all_reduce, reduce and broadcast send == recv,
  * all_gather and gather send == recv + rank * count elements, reduce_scatter and
@@ -225,7 +226,7 @@ SHUNT_API shunt_status shunt_note_refusal(shunt_comm comm, const char *call, con
 SHUNT_API shunt_status shunt_abort(shunt_comm comm, const char *reason);
 
 /* Changes the deadline of what this rank calls on comm from now on, in milliseconds, more than 0;
- * shunt_options.timeout_ms or SHUNT_TIMEOUT has set it. What is being called keeps its own. On memory of a
+ * shunt_options.timeout_ms or SHUNT_TIMEOUT has set it. An operation that runs already keeps its own. On memory of a
  * CUDA device it bounds what is enqueued already, and graphs, too. Communicators that are made of comm later
  * inherit it. A longer one on one rank alone does not keep the others from ending what waits for it. May be
  * called while another thread is inside a call on comm. Since 1.1. */

@@ -101,7 +101,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return code
 }
 
-// message is what a failing command prints: the text names the program once.
+// message words the error that a failing command prints, with the name of the program once.
 func message(err error) string {
 	text := err.Error()
 	if strings.HasPrefix(text, "shunt ") {

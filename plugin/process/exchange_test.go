@@ -85,7 +85,7 @@ func TestWhatIsSaidAtTheDeadlineArrives(t *testing.T) {
 	require.NoError(t, e.Close())
 }
 
-// allPublished is what the ranks' probes publish for their endpoints.
+// allPublished has the bytes that the ranks' probes publish for their endpoints.
 func allPublished() (all [][]byte) {
 	for rank := range 4 {
 		all = append(all, probe.Published(plugin.Exchange{}, rank))

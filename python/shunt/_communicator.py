@@ -213,9 +213,10 @@ class Communicator(Objects):
         _library.check(self._lib.shunt_abort(self._alive(), _reason(str(reason))))
 
     def set_timeout(self, timeout: float) -> None:
-        """Changes the deadline, in seconds, of what this rank calls from now on, which
-        init set; of a GPU's memory that of what is enqueued already, too. Made of
-        this later, communicators inherit it. May be called from any thread."""
+        """Changes the deadline, in seconds, of what this rank calls from now on; init
+        has set it. With memory "cuda" it bounds what is enqueued already, too.
+        Communicators that are made of this one later inherit it. May be called from
+        any thread."""
         _library.check(self._lib.shunt_set_timeout(self._alive(), deadline(timeout, "set_timeout: timeout")))
 
     @property

@@ -42,11 +42,7 @@ func TestRegistrationAlone(t *testing.T) {
 
 // What was aborted has forgotten all memory: no registration waits for NCCL, which may take long to abort.
 func TestAnAbortEndsRegistrations(t *testing.T) {
-	path, err := nccltest.Build(t.TempDir())
-	require.NoError(t, err)
-	require.NoError(t, nccltest.Install(path))
-	t.Setenv(nccl.Variable, path)
-	d := cudatest.New(cudatest.Options{Devices: 1, Kernels: nccltest.Kernels()})
+	d := standIn(t)
 	defer d.Close()
 	e, err := nccl.Transport{Drivers: func(int) cuda.Driver { return d }}.Open(t.Context(), plugin.OpenConfig{World: 1,
 		Memory: plugin.MemoryKindCuda, Options: map[string]string{"register": "on"}})
@@ -86,13 +82,19 @@ func TestAnAbortEndsRegistrations(t *testing.T) {
 	require.Empty(t, d.Leaks())
 }
 
-func registerOnStandIn(t *testing.T) {
+// standIn installs the stand-in for NCCL, and returns a device for it. The caller closes that.
+func standIn(t *testing.T) *cudatest.Driver {
 	t.Helper()
 	path, err := nccltest.Build(t.TempDir())
 	require.NoError(t, err)
 	require.NoError(t, nccltest.Install(path))
 	t.Setenv(nccl.Variable, path)
-	d := cudatest.New(cudatest.Options{Devices: 1, Kernels: nccltest.Kernels()})
+	return cudatest.New(cudatest.Options{Devices: 1, Kernels: nccltest.Kernels()})
+}
+
+func registerOnStandIn(t *testing.T) {
+	t.Helper()
+	d := standIn(t)
 	defer d.Close()
 	nccltest.Violations()
 	registerAlone(t, d, nccl.Transport{Drivers: func(int) cuda.Driver { return d }})
