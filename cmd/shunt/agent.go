@@ -69,7 +69,7 @@ func newAgent() *cobra.Command {
 			}
 			ctx, lost := context.WithCancel(c.Context())
 			defer lost()
-			received, stop := signals()
+			received, stop := signals(ctx)
 			defer stop()
 			signal.Notify(received, syscall.SIGINT, syscall.SIGHUP) // ranks get none of what a remote shell ignores
 			a := &agent{job: r, out: c.OutOrStdout(), err: c.ErrOrStderr(), kept: make(chan bool, 1)}

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"os/signal"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -64,15 +62,14 @@ func (r *benchRun) world(config bench.Config) error {
 	if estimate > 0 {
 		fmt.Fprintf(r.command.ErrOrStderr(), "shunt bench: %d ranks, about %s\n", config.World, estimate)
 	}
-	interrupted := make(chan os.Signal, 1)
-	signal.Notify(interrupted, ending()...)
-	defer signal.Stop(interrupted)
+	ctx, stop := interruptible(r.command.Context())
+	defer stop()
 	began := time.Now()
 	for _, part := range parts {
-		err := r.part(part, &table, result)
+		err := r.part(ctx, part, &table, result)
 		result.Seconds = time.Since(began).Seconds()
 		if err != nil {
-			if !r.apart || len(interrupted) > 0 || r.command.Context().Err() != nil {
+			if !r.apart || ctx.Err() != nil {
 				return err
 			}
 			name := part.Collectives[0]
@@ -95,8 +92,8 @@ func (r *benchRun) world(config bench.Config) error {
 	return nil
 }
 
-// part runs the ranks once.
-func (r *benchRun) part(config bench.Config, table *bench.Table, result *benchResult) error {
+// part runs the ranks once. The end of interrupted is left to the signal, which the ranks get.
+func (r *benchRun) part(interrupted context.Context, config bench.Config, table *bench.Table, result *benchResult) error {
 	self, err := itself()
 	if err != nil {
 		return err
@@ -114,7 +111,7 @@ func (r *benchRun) part(config bench.Config, table *bench.Table, result *benchRe
 	job := r.job
 	job.Path, job.Label = self, "shunt bench"
 	job.Stdout, job.Stderr, job.Prefix = r.command.ErrOrStderr(), r.command.ErrOrStderr(), true
-	received, stop := signals()
+	received, stop := signals(interrupted)
 	defer stop()
 	line := newProgress(r.command)
 	args := func(text string) []string { return []string{"rank", "bench", text} }

@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/signal"
 	"strings"
 	"time"
 
@@ -57,9 +56,8 @@ findings are those of the checks until then.`,
 			if err := checkWorld(world, 1); err != nil {
 				return err
 			}
-			ctx, stop := signal.NotifyContext(c.Context(), ending()...)
+			ctx, stop := interruptible(c.Context())
 			defer stop()
-			context.AfterFunc(ctx, stop) // a second signal ends a check that is stuck
 			line := newProgress(c)
 			findings, interrupted := []finding{}, ""
 			for _, check := range checks {

@@ -275,13 +275,42 @@ func classify(err error) error {
 }
 
 // signals returns the signals that are forwarded to the ranks of a job. The function ends
-// the forwarding. Ranks and remote shells are not in the foreground of a terminal: where they read it they get an
+// the forwarding. Where ctx is interruptible, it has ended before the ranks of the job do so by such a signal.
+// Ranks and remote shells are not in the foreground of a terminal: where they read it they get an
 // error, which they inherit, and are not stopped.
-func signals() (chan os.Signal, func()) {
-	c := make(chan os.Signal, 16)
+func signals(ctx context.Context) (chan os.Signal, func()) {
+	received, forwarded, done := make(chan os.Signal, 16), make(chan os.Signal, 16), make(chan struct{})
+	interrupt, _ := ctx.Value(interruptKey{}).(context.CancelFunc)
 	signal.Ignore(syscall.SIGTTIN, syscall.SIGTTOU)
-	signal.Notify(c, append(ending(), syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGTSTP, syscall.SIGCONT)...)
-	return c, func() { signal.Stop(c) }
+	signal.Notify(received, append(ending(), syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGTSTP, syscall.SIGCONT)...)
+	go func() {
+		for {
+			select {
+			case s := <-received:
+				if interrupt != nil && slices.Contains(ending(), s) {
+					interrupt()
+				}
+				select {
+				case forwarded <- s:
+				default: // as package signal drops it
+				}
+			case <-done:
+				return
+			}
+		}
+	}()
+	return forwarded, func() { signal.Stop(received); close(done) }
+}
+
+// interruptKey is the key of what ends an interruptible context.
+type interruptKey struct{}
+
+// interruptible returns a context that ends with the first signal that ends a command: between its jobs too, in
+// which nothing else notices one. A second one ends a command that is stuck.
+func interruptible(parent context.Context) (context.Context, func()) {
+	ctx, stop := signal.NotifyContext(parent, ending()...)
+	context.AfterFunc(ctx, stop)
+	return context.WithValue(ctx, interruptKey{}, stop), stop
 }
 
 // ending returns the signals that end a command: not those that it was started to ignore, as by nohup.

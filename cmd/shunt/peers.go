@@ -127,7 +127,7 @@ func shuntContender(c *cobra.Command, transport string) bench.Contender {
 		config.Transport = transport
 		// MPI_Bcast has one buffer.
 		config.InPlaceOnly = config.Collectives[0] == plugin.Broadcast.String()
-		received, stop := signals()
+		received, stop := signals(ctx)
 		defer stop()
 		times, wrong := map[int64]float64{}, int64(0)
 		err = bench.Run(ctx, config, bench.Launch{

@@ -113,7 +113,7 @@ func askRanks(ctx context.Context, task string, config any, job launch.Job, into
 		}
 		return []*os.File{null}, nil
 	}
-	received, stop := signals()
+	received, stop := signals(ctx)
 	defer stop()
 	runErr := launch.Run(ctx, job, received)
 	_ = write.Close() // closed already where rank 0 was started

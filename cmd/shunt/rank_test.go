@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -44,5 +45,21 @@ func TestCommandsWithoutProc(t *testing.T) {
 		out, err := exec.Command("unshare", "--mount", "sh", "-c", hide, "sh", self, command).CombinedOutput()
 		require.Error(t, err, "%s: %s", command, out)
 		require.Contains(t, string(out), "needs /proc to be mounted", command)
+	}
+}
+
+// A rank that an interrupt ends is never seen by a command that does not yet know of it.
+func TestInterruptsAreNotedFirst(t *testing.T) {
+	for range 300 {
+		ctx, stop := interruptible(t.Context())
+		received, end := signals(ctx)
+		require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGUSR1))
+		require.Equal(t, syscall.SIGUSR1, <-received)
+		require.NoError(t, ctx.Err()) // it ends no command
+		require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGINT))
+		require.Equal(t, syscall.SIGINT, <-received)
+		require.ErrorIs(t, ctx.Err(), context.Canceled)
+		end()
+		stop()
 	}
 }

@@ -224,7 +224,7 @@ func (r *runner) start(c *cobra.Command, args []string) error {
 			return err
 		}
 	}
-	received, stop := signals()
+	received, stop := signals(c.Context())
 	defer stop()
 	began := time.Now()
 	attempts, err := attempt(c, j, r.timeout, r.restarts, received)

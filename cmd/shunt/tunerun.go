@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -69,8 +68,7 @@ type tuneRun struct {
 
 // all measures the worlds, in each mode, writes the file and asks what it changes.
 func (r *tuneRun) all(config bench.Config, worlds []int, modes []bench.Mode) error {
-	// Between jobs nothing else notices a signal.
-	ctx, stop := signal.NotifyContext(r.command.Context(), ending()...)
+	ctx, stop := interruptible(r.command.Context())
 	defer stop()
 	// Before anything is measured: it would be a pity to find out afterwards.
 	path, err := filepath.Abs(r.output)
@@ -245,7 +243,7 @@ func (r *tuneRun) part(ctx context.Context, config bench.Config, choices []bench
 	job := r.job
 	job.Path, job.Label, job.Env = self, "shunt tune", tuneEnv(&config, file)
 	job.Stdout, job.Stderr, job.Prefix = r.command.ErrOrStderr(), r.command.ErrOrStderr(), true
-	received, stop := signals()
+	received, stop := signals(ctx)
 	defer stop()
 	line := newProgress(r.command)
 	var rows []bench.Row
