@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
+	"syscall"
 	"unicode/utf8"
 )
 
@@ -38,6 +40,20 @@ func (e *Error) Unwrap() []error {
 func Errorf(code Code, format string, args ...any) error {
 	wrapped := fmt.Errorf(format, args...)
 	return &Error{Code: code, Rank: -1, Message: wrapped.Error(), Cause: errors.Unwrap(wrapped)}
+}
+
+// SystemError makes the Error of a system call that failed with err, which the message, of what was being done, ends
+// with: OutOfMemory where a limit explains it, else System.
+func SystemError(err error, format string, args ...any) error {
+	code, advice := System, ""
+	switch {
+	case errors.Is(err, syscall.EFBIG):
+		code, advice = OutOfMemory, "; the limit on the size of files holds for shared memory too, raise it (ulimit -f)"
+	case errors.Is(err, syscall.ENOMEM), errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE),
+		errors.Is(err, syscall.ENOSPC):
+		code = OutOfMemory
+	}
+	return Errorf(code, format+": %w"+advice, append(slices.Clone(args), err)...)
 }
 
 // CodeOf returns the code of the first Error in err's tree and OK for nil. Of errors without a code, that of a context

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -47,4 +49,22 @@ func TestErrorOf(t *testing.T) {
 		require.EqualError(t, ErrorOf(err), "the transport returned a nil "+kind+" as its error")
 		require.Equal(t, Internal, CodeOf(ErrorOf(err)))
 	}
+}
+
+// What a limit explains is a lack of memory, however deep the cause.
+func TestSystemError(t *testing.T) {
+	for _, limit := range []error{syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.ENOSPC,
+		os.NewSyscallError("mmap", syscall.ENOMEM)} {
+		err := SystemError(limit, "region %d", 3)
+		require.ErrorIs(t, err, OutOfMemory)
+		require.ErrorIs(t, err, limit)
+		require.EqualError(t, err, "region 3: "+limit.Error())
+	}
+	err := SystemError(syscall.EFBIG, "ftruncate")
+	require.ErrorIs(t, err, OutOfMemory)
+	require.ErrorContains(t, err, "ftruncate: file too large; ")
+	require.ErrorContains(t, err, "ulimit -f")
+	err = SystemError(syscall.EPERM, "%s", "sealing")
+	require.ErrorIs(t, err, System)
+	require.EqualError(t, err, "sealing: operation not permitted")
 }

@@ -92,8 +92,9 @@ func (r *benchRun) world(config bench.Config) error {
 	return nil
 }
 
-// part runs the ranks once. The end of interrupted is left to the signal, which the ranks get.
-func (r *benchRun) part(interrupted context.Context, config bench.Config, table *bench.Table, result *benchResult) error {
+// part runs the ranks once. What ends them is the signal that interrupts, not the end of interrupted.
+func (r *benchRun) part(interrupted context.Context, config bench.Config, table *bench.Table,
+	result *benchResult) error {
 	self, err := itself()
 	if err != nil {
 		return err

@@ -79,15 +79,7 @@ func (s *Segment) CloseFD() error {
 // maxMapping bounds one mapping: half of what user space can address.
 const maxMapping = math.MaxInt64 >> 17
 
-// systemError returns the error of a failed system call; running out of something has a
-// code of its own.
+// systemError is plugin.SystemError, with what to do about a lack of descriptors.
 func systemError(err error, format string, args ...any) error {
-	code := plugin.System
-	switch err {
-	case unix.EMFILE, unix.ENFILE:
-		return plugin.Errorf(plugin.OutOfMemory, format+": %w", append(args, descriptors.Error(err, 1))...)
-	case unix.ENOMEM, unix.ENOSPC:
-		code = plugin.OutOfMemory
-	}
-	return plugin.Errorf(code, format+": %w", append(args, err)...)
+	return plugin.SystemError(descriptors.Advise(err, 1), format, args...)
 }

@@ -91,7 +91,7 @@ func New(id uint32, world int, staging int64) (*Ring, error) {
 	total := r.staging + staging
 	fd, err := unix.MemfdCreate("shunt-ring", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
-		return nil, plugin.Errorf(codeOf(err), "memory of a ring: %w", err)
+		return nil, plugin.SystemError(err, "memory of a ring")
 	}
 	if err = unix.Ftruncate(fd, total); err == nil {
 		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW)
@@ -101,7 +101,7 @@ func New(id uint32, world int, staging int64) (*Ring, error) {
 	}
 	if err != nil {
 		unix.Close(fd)
-		return nil, plugin.Errorf(codeOf(err), "memory of a ring of %d bytes: %w", total, err)
+		return nil, plugin.SystemError(err, "memory of a ring of %d bytes", total)
 	}
 	r.region = plugin.Region{
 		ID: id, Role: plugin.RegionRoleLocal, Memory: plugin.MemoryKindHost, Bytes: total,
@@ -109,16 +109,6 @@ func New(id uint32, world int, staging int64) (*Ring, error) {
 	}
 	r.ctx, r.cancel = context.WithCancelCause(context.Background())
 	return r, nil
-}
-
-// codeOf returns the code of a system call that has failed: OutOfMemory for what a limit explains.
-func codeOf(err error) plugin.Code {
-	for _, limit := range []error{unix.ENOMEM, unix.EMFILE, unix.ENFILE, unix.ENOSPC, unix.EFBIG} {
-		if errors.Is(err, limit) {
-			return plugin.OutOfMemory
-		}
-	}
-	return plugin.System
 }
 
 // Region returns the region for the endpoint to publish.

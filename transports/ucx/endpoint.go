@@ -39,28 +39,20 @@ func newEndpoint(l *library, c plugin.OpenConfig) (*endpoint, error) {
 	e := &endpoint{library: l, config: c, layout: layoutOf(c.World)}
 	fd, err := unix.MemfdCreate("shunt-ucx", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
-		return nil, plugin.Errorf(systemCode(err), "ucx: memfd_create: %w", err)
+		return nil, plugin.SystemError(err, "ucx: memfd_create")
 	}
 	e.region = plugin.Region{ID: 0, Role: plugin.RegionRoleLocal, Memory: plugin.MemoryKindHost, Bytes: e.layout.bytes,
 		Handle: plugin.Handle{Kind: plugin.HandleKindMemfd, Generation: 1, Bytes: e.layout.bytes, FD: fd}}
 	if err := unix.Ftruncate(fd, e.layout.bytes); err != nil {
-		return nil, errors.Join(plugin.Errorf(systemCode(err), "ucx: ftruncate: %w", err), e.Close())
+		return nil, errors.Join(plugin.SystemError(err, "ucx: ftruncate"), e.Close())
 	}
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW); err != nil {
-		return nil, errors.Join(plugin.Errorf(plugin.System, "ucx: sealing a memfd: %w", err), e.Close())
+		return nil, errors.Join(plugin.SystemError(err, "ucx: sealing a memfd"), e.Close())
 	}
 	if e.memory, err = unix.Mmap(fd, 0, int(e.layout.bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
-		return nil, errors.Join(plugin.Errorf(systemCode(err), "ucx: mmap: %w", err), e.Close())
+		return nil, errors.Join(plugin.SystemError(err, "ucx: mmap"), e.Close())
 	}
 	return e, nil
-}
-
-// systemCode returns OutOfMemory for what a limit explains.
-func systemCode(err error) plugin.Code {
-	if errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
-		return plugin.OutOfMemory
-	}
-	return plugin.System
 }
 
 // spare returns an error unless as many descriptors are free as a worker takes, and its connections while each end of
@@ -71,8 +63,7 @@ func spare(world int) error {
 	for range n {
 		fd, err := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
 		if err != nil {
-			return plugin.Errorf(systemCode(err), "ucx: a worker needs up to %d more file descriptors: %w; raise the limit (ulimit -n)",
-				n, err)
+			return plugin.SystemError(err, "ucx: a worker needs up to %d more file descriptors, raise the limit (ulimit -n)", n)
 		}
 		defer func() { _ = unix.Close(fd) }()
 	}

@@ -163,7 +163,7 @@ var generations atomic.Uint64
 func newRegion(id uint32, role plugin.RegionRole, bytes int64) (plugin.Region, error) {
 	fd, err := unix.MemfdCreate("postbox", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
-		return plugin.Region{}, plugin.Errorf(plugin.OutOfMemory, "postbox: memfd_create: %w", err)
+		return plugin.Region{}, plugin.SystemError(err, "postbox: memfd_create")
 	}
 	r := plugin.Region{
 		ID: id, Role: role, Memory: plugin.MemoryKindHost, Bytes: bytes,
@@ -175,8 +175,7 @@ func newRegion(id uint32, role plugin.RegionRole, bytes int64) (plugin.Region, e
 		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW)
 	}
 	if err != nil {
-		return plugin.Region{}, errors.Join(plugin.Errorf(plugin.OutOfMemory, "postbox: %d bytes: %w", bytes, err),
-			closeRegion(r))
+		return plugin.Region{}, errors.Join(plugin.SystemError(err, "postbox: %d bytes", bytes), closeRegion(r))
 	}
 	return r, nil
 }

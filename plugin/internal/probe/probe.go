@@ -155,11 +155,11 @@ type endpoint struct {
 func memory(id uint32, role plugin.RegionRole, bytes int64) (plugin.Region, error) {
 	fd, err := unix.MemfdCreate("shunt-probe", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
-		return plugin.Region{}, plugin.Errorf(plugin.System, "memfd_create: %w", err)
+		return plugin.Region{}, plugin.SystemError(err, "memfd_create")
 	}
 	if err := unix.Ftruncate(fd, bytes); err != nil {
 		unix.Close(fd)
-		return plugin.Region{}, plugin.Errorf(plugin.OutOfMemory, "ftruncate to %d bytes: %w", bytes, err)
+		return plugin.Region{}, plugin.SystemError(err, "ftruncate to %d bytes", bytes)
 	}
 	return plugin.Region{
 		ID: id, Role: role, Memory: plugin.MemoryKindHost, Bytes: bytes,

@@ -72,11 +72,10 @@ func (t Transport) Open(ctx context.Context, config plugin.OpenConfig) (plugin.E
 func newRegion(id uint32, role plugin.RegionRole, bytes int64) (plugin.Region, error) {
 	fd, err := unix.MemfdCreate("flawed", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
-		return plugin.Region{}, plugin.Errorf(plugin.OutOfMemory, "flawed: memfd_create: %w", err)
+		return plugin.Region{}, plugin.SystemError(err, "flawed: memfd_create")
 	}
 	if err := unix.Ftruncate(fd, bytes); err != nil {
-		return plugin.Region{}, errors.Join(plugin.Errorf(plugin.OutOfMemory, "flawed: %d bytes: %w", bytes, err),
-			unix.Close(fd))
+		return plugin.Region{}, errors.Join(plugin.SystemError(err, "flawed: %d bytes", bytes), unix.Close(fd))
 	}
 	return plugin.Region{ID: id, Role: role, Memory: plugin.MemoryKindHost, Bytes: bytes,
 		Handle: plugin.Handle{Kind: plugin.HandleKindMemfd, Generation: uint64(id) + 1, Bytes: bytes, FD: fd}}, nil
