@@ -11,6 +11,8 @@ import (
 	"time"
 	"unsafe"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -29,6 +31,7 @@ type Event struct {
 	World int
 	Calls int           // that succeeded
 	Took  time.Duration // of the call
+	Asked time.Duration // by which the kernel said something of an interface meanwhile, on average
 	At    time.Time
 }
 
@@ -111,13 +114,44 @@ func (m *member) run() {
 }
 
 func (m *member) close(c *host.Communicator) {
+	asked := asking()
 	began := time.Now()
 	err := c.Close()
-	e := Event{What: "closed", Took: time.Since(began)}
+	e := Event{What: "closed", Took: time.Since(began), Asked: asked()}
 	if err != nil {
 		e.Text = err.Error()
 	}
 	m.say(e)
+}
+
+// took on average. One lock of the kernel is for the configuration of all networks, so that hosts which others make
+// and remove delay it. UCX asks some hundred times while it closes.
+// remove delay it. UCX asks some hundred times while it closes.
+func asking() func() time.Duration {
+	stop, mean := make(chan struct{}), make(chan time.Duration)
+	go func() {
+		var all time.Duration
+		every := time.NewTicker(10 * time.Millisecond)
+		defer every.Stop()
+		for n := time.Duration(0); ; n++ {
+			select {
+			case <-stop:
+				mean <- all / max(n, 1)
+				return
+			case <-every.C:
+			}
+			began := time.Now()
+			if fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err == nil {
+				_, _ = unix.IoctlGetEthtoolDrvinfo(fd, "lo")
+				_ = unix.Close(fd)
+			}
+			all += time.Since(began)
+		}
+	}()
+	return func() time.Duration {
+		close(stop)
+		return <-mean
+	}
 }
 
 // calls makes calls and checks them, until one fails or a rank was stopped.
