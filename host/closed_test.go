@@ -154,3 +154,27 @@ func TestClosingAfterAFailureIsNotTold(t *testing.T) {
 		}
 	}
 }
+
+// A rank that waits for one of its host which has closed the communicator is told long before it would be warned.
+func TestWhoWaitsForARankThatHasLeftIsToldAtOnce(t *testing.T) {
+	t.Setenv("SHUNT_STALL_WARNING", "10m")
+	x := make([]float32, 8)
+	for name, call := range map[string]func(c *host.Communicator, w *host.Window) error{
+		"barrier": func(c *host.Communicator, _ *host.Window) error { return c.Barrier(nil) },
+		"recv": func(c *host.Communicator, _ *host.Window) error {
+			return c.Recv(at(x), 8, plugin.Float32, 0, nil)
+		},
+		"wait": func(_ *host.Communicator, w *host.Window) error { return w.Wait(0, 1) },
+	} {
+		errs := worldErrors(t, 2, nil, func(c *host.Communicator) error {
+			w, err := c.NewWindow(t.Context(), 64)
+			if err := errors.Join(err, c.Barrier(nil)); err != nil || c.Rank() == 0 {
+				return err
+			}
+			return call(c, w)
+		})
+		require.NoError(t, errs[0], name)
+		require.ErrorIs(t, errs[1], plugin.Closed, name)
+		require.ErrorContains(t, errs[1], "has closed the communicator", name)
+	}
+}

@@ -67,3 +67,12 @@ func (o *Observer) hasLeft(rank int) bool {
 	return theirs.HasClosed() && (theirs.Collectives() < o.State(o.Rank).Collectives() ||
 		(o.Topology.SameHost(o.Rank, rank) && o.Engine.Unsent(rank)))
 }
+
+// oneHost reports whether all ranks are on one host, where nothing that a rank has sent is still on its way.
+func (o *Observer) oneHost() bool { return len(o.Topology.Hosts()) == 1 }
+
+// sendsNoMore reports whether a rank has closed the communicator, so that what this rank waits for and does not have
+// yet will not come.
+func (o *Observer) sendsNoMore(rank int) bool {
+	return o.hasLeft(rank) || (o.oneHost() && o.State(rank).HasClosed())
+}

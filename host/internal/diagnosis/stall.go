@@ -38,8 +38,8 @@ func (w *Watchdog) sinceResumed(waited time.Duration) time.Duration {
 }
 
 // LookAtStall compares this rank's call with its peers' when it has waited for longer than the given time, and returns
-// why the communicator must fail if they contradict. Otherwise it warns. transport names the one whose endpoint has a
-// base.
+// why the communicator must fail if they contradict, or at once if the peer that it waits for has left. Otherwise it
+// warns. transport names the one whose endpoint has a base.
 func (w *Watchdog) LookAtStall(o *Observer, stall time.Duration, transport func(base uint32) string) *plugin.Error {
 	waiting, peer, since, _ := o.Engine.Waiting()
 	since = w.sinceResumed(since)
@@ -51,25 +51,24 @@ func (w *Watchdog) LookAtStall(o *Observer, stall time.Duration, transport func(
 			return reason
 		}
 	}
-	if !waiting || since < stall {
+	named := waiting && peer >= 0 && peer < o.World
+	left := named && o.sendsNoMore(peer)
+	if !waiting || (since < stall && !left) { // more time does not bring what one that has left has not sent
 		w.deserted = 0
 		return nil
 	}
 	if reason := o.Conflict(); reason != nil {
 		return reason
 	}
-	if peer < 0 || peer >= o.World {
+	if !named {
 		return nil
 	}
 	mine, theirs := o.State(o.Rank), o.State(peer)
 	var vain *plugin.Error
 	switch passed := PassedBy(o.Rank, mine, peer, theirs); {
-	case o.hasLeft(peer):
+	case left:
 		vain = o.Deserted(peer)
-	case len(o.Topology.Hosts()) > 1: // what it has sent may still be on its way, also to a rank of its own host
-	case theirs.HasClosed():
-		vain = o.Deserted(peer)
-	case passed != "":
+	case passed != "" && o.oneHost():
 		vain = o.Mismatch(peer, passed)
 	}
 	if vain != nil {

@@ -124,9 +124,9 @@ func (m *member) close(c *host.Communicator) {
 	m.say(e)
 }
 
-// took on average. One lock of the kernel is for the configuration of all networks, so that hosts which others make
-// and remove delay it. UCX asks some hundred times while it closes.
-// remove delay it. UCX asks some hundred times while it closes.
+// asking asks the kernel about an interface, over and over, until its result is called, which returns how long an
+// answer took on average. One lock of the kernel is for the configuration of all networks, so that hosts which others
+// make and remove delay it. UCX asks some hundred times while it closes.
 func asking() func() time.Duration {
 	stop, mean := make(chan struct{}), make(chan time.Duration)
 	go func() {
