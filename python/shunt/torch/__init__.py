@@ -14,8 +14,9 @@ import sys
 
 if not (sys.argv[:1] == ["-m"] and "shunt.torch.build" in sys.orig_argv):  # which needs no extension
     from ._backend import ShuntBackend as ShuntBackend
+    from ._backend import process_group as process_group
     from ._calls import all_to_all_single as all_to_all_single
     from ._calls import monitored_barrier as monitored_barrier
     from ._memory import mem_pool as mem_pool
 
-    __all__ = ["ShuntBackend", "all_to_all_single", "mem_pool", "monitored_barrier"]
+    __all__ = ["ShuntBackend", "all_to_all_single", "mem_pool", "monitored_barrier", "process_group"]

@@ -353,3 +353,26 @@ def log_lines_name_the_group(w):
     made = [line.partition(" rank=")[0] for line in lines if line.startswith("communicator made")]
     assert made == [f'communicator made label="{label}" communicator=world'
                     for label in (name, f"ranks 1, 0 of {name}") if w.rank], lines
+
+
+@case(breaks=True)
+def groups_that_torch_does_not_know(w):
+    """Made by programs that keep their groups themselves, in one store, beside init_process_group or without it."""
+    w.needs(w.judged, "shunt.torch.process_group")
+    store = dist.distributed_c10d._get_default_store()
+    for name in "a", "b":
+        group = shunt.torch.process_group(store, w.rank, w.size, name=name)
+        assert (group.rank(), group.size()) == (w.rank, w.size)
+        t = torch.full((3,), 2.0 ** w.rank, device=w.device)
+        group.allreduce([t]).wait()
+        w.equal(t, torch.full((3,), 2.0 ** w.size - 1))
+        rows = [torch.empty(3, device=w.device) for _ in range(w.size)]
+        group.allgather([rows], [torch.full((3,), float(w.rank), device=w.device)]).wait()
+        w.equal(torch.stack(rows), torch.arange(w.size).float()[:, None].expand(w.size, 3))
+        group.barrier().wait()
+        group.shutdown()
+    last = shunt.torch.process_group(store, w.rank, w.size, name="c", timeout=datetime.timedelta(seconds=1))
+    if w.rank == 0:
+        w.raises(lambda: last.allreduce([torch.ones(2, device=w.device)]).wait(), "group c", "not joined within 1")
+    for rank in -1, w.size:
+        w.raises(lambda rank=rank: shunt.torch.process_group(store, rank, w.size), f"rank {rank} is not one of a group")
