@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"io"
 	"os"
@@ -8,7 +9,9 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -103,6 +106,46 @@ func TestBenchApart(t *testing.T) {
 		"1ms")
 	require.NotZero(t, code)
 	require.Contains(t, stdout+stderr, "not done after 1ms")
+}
+
+// What was measured is in the file while the rest is, and after an interrupt.
+func TestBenchSavesInBetween(t *testing.T) {
+	saved := filepath.Join(t.TempDir(), "saved.json")
+	c := exec.Command(os.Args[0], "bench", "-n", "2", "--memory", "host", "--min", "8", "--max", "8", "--iters", "3",
+		"--collective", "all_reduce,all_gather,reduce_scatter,all_to_all", "--save", saved)
+	c.Env = append(os.Environ(), failpoint.Variable+"=bench.corrupt[1]=delay(1h)@13") // four results of each that are checked
+	require.NoError(t, c.Start())
+	defer func() { _ = c.Process.Kill() }() // unless it has ended
+	read := func() (rows []string) {
+		var results []benchResult
+		text, err := os.ReadFile(saved)
+		require.NoError(t, err)
+		require.NoError(t, json.Unmarshal(text, &results))
+		for _, row := range results[0].Rows {
+			rows = append(rows, row.Collective)
+		}
+		require.Positive(t, results[0].Seconds)
+		return rows
+	}
+	require.Eventually(t, func() bool { _, err := os.Stat(saved); return err == nil }, 2*time.Minute, 10*time.Millisecond)
+	require.Equal(t, []string{"all_reduce"}, read())
+	require.NoError(t, c.Process.Signal(syscall.SIGINT))
+	require.Error(t, c.Wait())
+	require.Subset(t, read(), []string{"all_reduce", "all_gather"})
+}
+
+// Where results cannot be printed or saved, nothing more is measured.
+func TestBenchEndsWhereResultsGetLost(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, full.Close()) }()
+	t.Setenv(failpoint.Variable, "bench.corrupt[1]=delay(1h)@9")
+	args := []string{"bench", "-n", "2", "--memory", "host", "--min", "8", "--max", "8", "--iters", "3", "--collective",
+		"all_reduce,all_gather,reduce_scatter"}
+	var stderr bytes.Buffer
+	require.Equal(t, exitFailure, run(args, full, &stderr))
+	require.Contains(t, stderr.String(), "shunt: standard output: write /dev/full: no space left on device\n")
+	require.Equal(t, 1, strings.Count(stderr.String(), "no space left"), stderr.String())
 }
 
 // A reader that has opened the previous file reads all of it: nothing is written into it, so that a full disk costs

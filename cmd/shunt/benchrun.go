@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -43,6 +45,8 @@ type benchRun struct {
 
 	results []benchResult
 	failed  error
+	began   time.Time // of the world that is measured
+	lost    error     // why results get nowhere, which ends the run
 }
 
 // world measures one world and prints it, unless JSON is wanted. The error is
@@ -64,14 +68,19 @@ func (r *benchRun) world(config bench.Config) error {
 	}
 	ctx, stop := interruptible(r.command.Context())
 	defer stop()
-	began := time.Now()
+	r.began = time.Now()
 	for _, part := range parts {
 		err := r.part(ctx, part, &table, result)
-		result.Seconds = time.Since(began).Seconds()
-		if err != nil {
-			if !r.apart || ctx.Err() != nil {
-				return err
+		result.Seconds = time.Since(r.began).Seconds()
+		switch {
+		case r.lost != nil:
+			return r.lost
+		case err != nil && (!r.apart || ctx.Err() != nil):
+			if len(r.results[0].Rows)+len(r.results[0].Failures) == 0 {
+				return err // an older file stays
 			}
+			return errors.Join(err, r.keep(true))
+		case err != nil:
 			name := part.Collectives[0]
 			result.Failures = append(result.Failures, benchFailure{name, fmt.Sprintf("%.4000s", err)})
 			r.failed = errors.Join(r.failed, fmt.Errorf("%s, %d ranks: %w", name, config.World, err))
@@ -79,7 +88,7 @@ func (r *benchRun) world(config bench.Config) error {
 				table.Failed(name, err)
 			}
 		}
-		if err := r.keep(); err != nil {
+		if err := r.keep(false); err != nil {
 			return err
 		}
 	}
@@ -109,6 +118,8 @@ func (r *benchRun) part(interrupted context.Context, config bench.Config, table 
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, plugin.Errorf(plugin.Timeout, "not done after %s", limit))
 		defer cancel()
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	job := r.job
 	job.Path, job.Label = self, "shunt bench"
 	job.Stdout, job.Stderr, job.Prefix = r.command.ErrOrStderr(), r.command.ErrOrStderr(), true
@@ -124,13 +135,19 @@ func (r *benchRun) part(interrupted context.Context, config bench.Config, table 
 		}
 	}
 	err = bench.Run(ctx, config, bench.Launch{Job: job, Signals: received, Args: args}, func(row bench.Row) {
-		result.Rows = append(result.Rows, row)
+		if n := len(result.Rows); n > 0 && result.Rows[n-1].Collective != row.Collective {
+			r.lost = cmp.Or(r.lost, r.keep(false))
+		}
+		result.Rows, result.Seconds = append(result.Rows, row), time.Since(r.began).Seconds()
 		result.Wrong += row.Wrong()
 		if wantsJSON(r.command) {
 			line.show("%d ranks: %s, %d bytes", config.World, row.Collective, row.Bytes)
-			return
+		} else {
+			table.Row(row)
 		}
-		table.Row(row)
+		if r.lost = cmp.Or(r.lost, unwritten(r.command)); r.lost != nil {
+			cancel()
+		}
 	})
 	line.clear()
 	if cause := context.Cause(ctx); err != nil && cause != nil && r.command.Context().Err() == nil {
@@ -139,9 +156,9 @@ func (r *benchRun) part(interrupted context.Context, config bench.Config, table 
 	return err
 }
 
-// keep writes what there is so far where it is wanted.
-func (r *benchRun) keep() error {
-	if r.save == "" {
+// keep writes what there is so far where it is wanted; into what is no file, such as a pipe, only what is final.
+func (r *benchRun) keep(final bool) error {
+	if info, err := os.Stat(r.save); r.save == "" || (!final && err == nil && !info.Mode().IsRegular()) {
 		return nil
 	}
 	text, err := json.MarshalIndent(r.results, "", " ")
@@ -156,6 +173,9 @@ func (r *benchRun) keep() error {
 
 // end prints JSON where it is wanted, and says what failed.
 func (r *benchRun) end() error {
+	if err := r.keep(true); err != nil {
+		return err
+	}
 	if wantsJSON(r.command) {
 		if err := printJSON(r.command, r.results); err != nil {
 			return err

@@ -45,6 +45,20 @@ func stopped(c *cobra.Command, err error, results any) error {
 	return err
 }
 
+// unwritten returns the error with which standard output has failed, or nil.
+func unwritten(c *cobra.Command) error {
+	w, ok := c.OutOrStdout().(*checkedWriter)
+	if !ok {
+		return nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err == nil {
+		return nil
+	}
+	return plugin.Errorf(plugin.System, "standard output: %w", w.err)
+}
+
 // isTerminal reports whether a writer is a terminal.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
