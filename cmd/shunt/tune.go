@@ -42,7 +42,8 @@ The file holds for the numbers of ranks that are measured (-n 2,4), all on one h
 for the kind of memory, the class of machine (h200-nvlink), and, where --dtype or
 --op are given, for reductions of such dtypes (integer, float, half or float8) or of
 that op alone.
-Beyond the largest size it extrapolates: measure up to what is used. On GPUs graphs
+Beyond the largest size runs what is best there: measure up to what is used. What
+runs without a file stays where no other one is clearly faster. On GPUs graphs
 are replayed or, with --eager, single calls timed; with both flags the file has costs
 of both, of which SHUNT_TUNING_MODE chooses. Algorithms that need symmetric memory
 are measured too, on such memory. Operations are measured out of place; put

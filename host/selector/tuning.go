@@ -15,11 +15,13 @@ import (
 // TuningVersion is the version of the file format that is written and read.
 const TuningVersion = 1
 
+// MaxTuningPoints is the number of points that an entry has at most.
+const MaxTuningPoints = 64
+
 // Bounds of a tuning file.
 const (
 	maxTuningBytes   = 4 << 20
 	maxTuningEntries = 8192
-	maxTuningPoints  = 64
 	maxTopology      = 255
 )
 
@@ -161,8 +163,8 @@ func (e *Entry) check() error {
 	if e.World < 0 || e.World > plugin.MaxWorld || e.Hosts < 0 || e.Hosts > plugin.MaxWorld {
 		return plugin.Errorf(plugin.InvalidArgument, "a world of %d ranks on %d hosts is out of range", e.World, e.Hosts)
 	}
-	if len(e.Points) == 0 || len(e.Points) > maxTuningPoints {
-		return plugin.Errorf(plugin.InvalidArgument, "it has %d points, want 1 to %d", len(e.Points), maxTuningPoints)
+	if len(e.Points) == 0 || len(e.Points) > MaxTuningPoints {
+		return plugin.Errorf(plugin.InvalidArgument, "it has %d points, want 1 to %d", len(e.Points), MaxTuningPoints)
 	}
 	last := int64(-1)
 	for _, p := range e.Points {

@@ -17,6 +17,7 @@ import (
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/host/bootstrap"
 	"github.com/shunt-ccl/shunt/host/option"
+	"github.com/shunt-ccl/shunt/host/selector"
 	"github.com/shunt-ccl/shunt/internal/failpoint"
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -59,6 +60,8 @@ type Offer struct {
 	Reason string   `json:"reason,omitempty"`
 	// Why each of the usable ones was not chosen
 	Why map[string]string `json:"why,omitempty"`
+	// Spans are the choice at all sizes of such calls
+	Spans []Span `json:"spans,omitempty"`
 }
 
 // only returns the algorithms that symmetric memory opens.
@@ -78,9 +81,29 @@ func Ask(comm *host.Communicator, c Config) ([]Choice, error) {
 		if err != nil {
 			return nil, err
 		}
+		a.Plain.Spans = c.spans(j, comm.Explain)
+		if a.Symmetric != nil {
+			a.Symmetric.Spans = c.spans(j, comm.ExplainSymmetric)
+		}
 		list = append(list, a)
 	}
 	return list, nil
+}
+
+// spans returns the choice at all sizes of calls like a job's; nil where no size can be served.
+func (c *Config) spans(j job, explain func(plugin.Collective, plugin.DType, plugin.Op, int64) (selector.Explanation,
+	error)) []Span {
+	var list []Span
+	for at := int64(0); ; {
+		e, err := explain(j.test.collective, c.DType, c.Op, at)
+		if err != nil {
+			return nil
+		}
+		if list = append(list, Span{e.To, e.Chosen}); e.To == math.MaxInt64 {
+			return list
+		}
+		at = e.To + 1
+	}
 }
 
 func (c *Config) ask(comm *host.Communicator, j job) (Choice, error) {

@@ -182,7 +182,7 @@ func TestEntriesOfGivenUp(t *testing.T) {
 	require.Len(t, entries, 3)
 	require.Equal(t, "half", entries[0].DType)
 	require.Equal(t, "max", entries[0].Op)
-	require.Len(t, entries[1].Points, 4)
+	require.Len(t, entries[1].Points, 5, "the sizes measured, and one far away")
 	var candidates []selector.Candidate
 	for _, name := range []string{"a", "b", "c"} {
 		candidates = append(candidates, selector.Candidate{Transport: "t", Qualified: "t/" + name,

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"maps"
 	"math"
 	"slices"
 
@@ -36,10 +37,11 @@ type Verdict struct {
 // fewBatches is the number of batches from which on quartiles tell more than medians alone.
 const fewBatches = 8
 
-// clearlyBelow reports whether a time is shorter than another beyond their noise: their quartiles do not overlap.
+// clearlyBelow reports whether a time is shorter than another beyond their noise: their quartiles do not overlap; or,
+// where there are few batches, their medians differ by more than Noise.
 func (t Timing) clearlyBelow(other Timing) bool {
 	if t.batches < fewBatches || other.batches < fewBatches {
-		return t.Microseconds < other.Microseconds
+		return t.Microseconds*(1+Noise) < other.Microseconds
 	}
 	return t.P75 < other.P25
 }
@@ -155,22 +157,15 @@ func Entries(c *Config, list []Tuned, only Only) []selector.Entry {
 		if len(order) < 2 {
 			continue // nothing to choose
 		}
-		points, whole := map[string][]selector.Point{}, [][]selector.Point{}
-		for _, a := range order {
-			if OneForAll(name) {
-				points[a] = overall(rows, a)
-				continue
-			}
-			if points[a] = curve(rows, a); !givenUp(rows, a) && len(points[a]) > 0 {
-				whole = append(whole, points[a])
-			}
+		points := map[string][]selector.Point{}
+		if OneForAll(name) {
+			points = overall(rows, order)
+		} else {
+			points = shaped(rows, order)
 		}
 		for _, a := range order {
 			if len(points[a]) == 0 {
 				continue
-			}
-			if !OneForAll(name) && givenUp(rows, a) {
-				points[a] = selector.GivenUp(points[a], whole)
 			}
 			e := selector.Entry{Collective: collective.String(), Algorithm: a, World: c.World, Hosts: 1,
 				Memory: c.Memory.String(), Topology: rows[0].choice.Topology, Points: points[a]}
@@ -190,33 +185,55 @@ func Entries(c *Config, list []Tuned, only Only) []selector.Entry {
 	return entries
 }
 
-// curve returns the measured times of an algorithm, with a nanosecond's precision. What is best counts as a nanosecond
-// faster than all others, also where only noise says that another is.
-func curve(rows []Tuned, name string) []selector.Point {
-	var points []selector.Point
-	for _, t := range rows {
-		us, ok := t.Times[name]
-		if !ok || (len(points) > 0 && points[len(points)-1].Bytes >= t.Message) {
-			continue // a larger buffer whose longest message is no longer
+// shaped returns the points of all algorithms, with which the best ones are chosen at the measured sizes, and between
+// and beyond them what follows.
+func shaped(rows []Tuned, order []string) map[string][]selector.Point {
+	measured, points := map[string][]selector.Point{}, map[string][]selector.Point{}
+	var only []string
+	for i := range rows {
+		only = append(only, rows[i].choice.only()...)
+	}
+	for _, name := range order {
+		if list := curve(rows, name); len(list) > 0 {
+			measured[name] = list
 		}
-		for _, v := range []*Verdict{&t.Plain, t.Symmetric} {
-			if v != nil && v.Best == name && us > v.fastest {
-				us = v.fastest - 1e-3
-			}
+	}
+	c := newCurves(rows, measured, only)
+	if c == nil {
+		return nil
+	}
+	for name := range measured {
+		if !givenUp(rows, name) {
+			points[name] = c.of(name, slices.Contains(only, name))
 		}
-		points = append(points, selector.Point{Bytes: t.Message, Microseconds: max(math.Round(us*1e3)/1e3, 0.001)})
+	}
+	whole := slices.Collect(maps.Values(points))
+	for name := range measured {
+		if points[name] == nil {
+			points[name] = c.behind(name, slices.Contains(only, name), whole)
+		}
 	}
 	return points
 }
 
-// overall returns one point that stands for all sizes, at the one by which the choice is
-// made: the mean over sizes of how much longer than the best the algorithm takes,
-// in times of the best one there.
-func overall(rows []Tuned, name string) []selector.Point {
-	slower := meanSlower(rows, name)
-	if math.IsNaN(slower) {
-		return nil
+// curve returns the measured times of an algorithm.
+func curve(rows []Tuned, name string) []selector.Point {
+	var points []selector.Point
+	for i := range rows {
+		us, ok := rows[i].Times[name]
+		if !ok || (len(points) > 0 && points[len(points)-1].Bytes >= rows[i].Message) {
+			continue // a larger buffer whose longest message is no longer
+		}
+		points = append(points, selector.Point{Bytes: rows[i].Message, Microseconds: us})
 	}
+	return points
+}
+
+// overall returns for every algorithm one point that stands for all sizes, at the one by which the choice is
+// made: the mean over sizes of how much longer than the best the algorithm takes, in times of the best one there. What
+// serves all sizes best counts as a nanosecond faster than all others that take the same memory.
+func overall(rows []Tuned, order []string) map[string][]selector.Point {
+	points := map[string][]selector.Point{}
 	nearest := &rows[0]
 	for i := range rows {
 		distance := math.Abs(float64(rows[i].Message - selector.NominalBytes))
@@ -224,8 +241,47 @@ func overall(rows []Tuned, name string) []selector.Point {
 			nearest = &rows[i]
 		}
 	}
-	us := slower * nearest.Times[nearest.Plain.Best]
-	return []selector.Point{{Bytes: selector.NominalBytes, Microseconds: max(math.Round(us*1e3)/1e3, 0.001)}}
+	best, least := bestForAll(rows), math.Inf(1)
+	for _, name := range order {
+		if slower := meanSlower(rows, name); !math.IsNaN(slower) {
+			us := max(math.Round(slower*nearest.Times[nearest.Plain.Best]*1e3)/1e3, 0.002)
+			points[name] = []selector.Point{{Bytes: selector.NominalBytes, Microseconds: us}}
+			if name != best && slices.Contains(rows[0].choice.Plain.Usable, name) {
+				least = min(least, us)
+			}
+		}
+	}
+	if own := points[best]; own != nil {
+		own[0].Microseconds = min(own[0].Microseconds, least-1e-3)
+	}
+	return points
+}
+
+// bestForAll returns the algorithm that serves all sizes best: what runs without a file, unless another one takes less
+// time in the mean, by more than noise, and clearly so at two sizes at least, and at more than those at which it
+// clearly takes more. Of one size it is the one that is best there.
+func bestForAll(rows []Tuned) string {
+	if len(rows) == 1 {
+		return rows[0].Plain.Best
+	}
+	best := rows[0].Plain.Untuned
+	least := meanSlower(rows, best) / (1 + Noise)
+	for _, name := range rows[0].choice.Plain.Usable {
+		mean, won, lost := meanSlower(rows, name), 0, 0
+		for i := range rows {
+			mine, measured := rows[i].timings[rows[0].Plain.Untuned]
+			other, also := rows[i].timings[name]
+			if measured && also && other.clearlyBelow(mine) {
+				won++
+			} else if measured && (!also || mine.clearlyBelow(other)) {
+				lost++
+			}
+		}
+		if mean < least && won > lost && won >= 2 {
+			best, least = name, mean
+		}
+	}
+	return best
 }
 
 // meanSlower returns the geometric mean over sizes of an algorithm's time over the

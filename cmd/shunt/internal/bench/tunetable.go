@@ -225,12 +225,10 @@ func missForAll(rows []Tuned) []string {
 	if tuned == "" {
 		return nil
 	}
-	mine := meanSlower(rows, tuned)
-	for _, name := range rows[0].choice.Plain.Usable {
-		if other := meanSlower(rows, name); other*(1+Noise) < mine {
-			return []string{fmt.Sprintf("%s, all sizes: takes %s, and %s is better: in the mean %s slower", rows[0].Collective,
-				tuned, name, percent(mine/other-1))}
-		}
+	name := bestForAll(rows)
+	if mine, other := meanSlower(rows, tuned), meanSlower(rows, name); other*(1+Noise) < mine {
+		return []string{fmt.Sprintf("%s, all sizes: takes %s, and %s is better: in the mean %s slower", rows[0].Collective,
+			tuned, name, percent(mine/other-1))}
 	}
 	return nil
 }
