@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -68,6 +69,63 @@ func tuningFile(t *testing.T, algorithm string) string {
 		{"collective": "all_reduce", "algorithm": %q, "points": [{"bytes": 8, "us": 0.001}]}]}`, algorithm)
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
+}
+
+// A tuning file of which nothing is for a communicator, or that names what no transport offers, is a warning of rank 0
+// alone; else a line at level info says how much of it counts. Parts of a job warn of nothing.
+func TestTuningFileWithoutEffect(t *testing.T) {
+	const points = `, "points": [{"bytes": 8, "us": 1}]}`
+	for name, test := range map[string]struct{ entries, level, want string }{
+		"all": {`{"collective": "all_reduce", "algorithm": "shm/two_shot"` + points, "INFO", "entries=1 for_it=1"},
+		"some": {`{"collective": "all_reduce", "algorithm": "shm/two_shot", "world": 3` + points +
+			`, {"collective": "all_reduce", "algorithm": "shm/two_shot", "world": 5` + points, "INFO", "entries=2 for_it=1"},
+		"another world": {`{"collective": "all_reduce", "algorithm": "shm/two_shot", "world": 2` + points, "WARN",
+			"entries=1 for_it=0 world=3 hosts=1 memory=host topology=host"},
+		"other hosts": {`{"collective": "all_reduce", "algorithm": "shm/two_shot", "hosts": 2` + points, "WARN", "for_it=0"},
+		"other memory": {`{"collective": "all_reduce", "algorithm": "shm/two_shot", "memory": "cuda"` + points, "WARN",
+			"for_it=0"},
+		"another machine": {`{"collective": "all_reduce", "algorithm": "shm/two_shot", "topology": "h200-nvlink"` + points,
+			"WARN", "for_it=0"},
+		"another mode": {`{"collective": "all_reduce", "algorithm": "shm/two_shot", "mode": "eager"` + points, "WARN",
+			"for_it=0"},
+		"misspelt": {`{"collective": "all_reduce", "algorithm": "shm/one_shoot"` + points, "WARN",
+			`collective=all_reduce algorithm=shm/one_shoot there_are="shm/one_shot, `},
+		"of another collective": {`{"collective": "all_gather", "algorithm": "shm/two_shot"` + points, "WARN",
+			"collective=all_gather algorithm=shm/two_shot"},
+		"of a transport that is not loaded": {`{"collective": "all_reduce", "algorithm": "nccl/ring"` + points, "INFO",
+			"for_it=1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "tuning.json")
+			require.NoError(t, os.WriteFile(path, []byte(`{"shunt_tuning": 1, "entries": [`+test.entries+`]}`), 0o600))
+			var logs [3]bytes.Buffer
+			errs := worldErrors(t, 3, func(rank int, o *host.Options) {
+				o.TuningFile, o.Logger = path, slog.New(slog.NewTextHandler(&logs[rank], nil))
+			}, func(c *host.Communicator) error {
+				part, err := c.Split(t.Context(), 0, 0)
+				if err != nil {
+					return err
+				}
+				return part.Close()
+			})
+			require.NoError(t, errors.Join(errs...))
+			about := func(rank int, level string) (lines []string) {
+				for line := range strings.Lines(logs[rank].String()) {
+					if strings.Contains(line, `msg="tuning file`) && strings.Contains(line, "level="+level) {
+						lines = append(lines, line)
+					}
+				}
+				return lines
+			}
+			require.Contains(t, strings.Join(about(0, test.level), ""), test.want)
+			warned := 0
+			if test.level == "WARN" {
+				warned = 1
+			}
+			require.Len(t, about(0, "WARN"), warned)
+			require.Empty(t, append(about(1, ""), about(2, "")...))
+		})
+	}
 }
 
 // Rank 0's costs count for all ranks, of the world and of parts of it, whatever files the others have, or have not.

@@ -128,6 +128,7 @@ func (c *Communicator) begin(ctx context.Context) {
 		gpu = []any{"device", g.Info.Ordinal, "gpu", g.Info.Name, "bus", g.Info.Bus, "device_bytes", c.DeviceBytes()}
 	}
 	c.plans.Inform(ctx, gpu...)
+	c.plans.InformOfTuning(ctx)
 }
 
 var newEngine = executor.NewEngine // tests replace it

@@ -190,7 +190,7 @@ func (t *Tuning) lookup(req plugin.Request, place string, mode Mode, qualified s
 	bestScore := -1
 	for i := range t.Entries {
 		e := &t.Entries[i]
-		if e.Collective != firstEnd(req.Collective).String() || e.Algorithm != qualified {
+		if e.Collective != firstEnd(req.Collective).String() || e.Algorithm != qualified || !e.holds(req, place, mode) {
 			continue
 		}
 		score, fits := 0, true
@@ -206,17 +206,36 @@ func (t *Tuning) lookup(req plugin.Request, place string, mode Mode, qualified s
 			match(e.DType != "", e.DType == req.DType.String())
 		}
 		match(e.Op != "", e.Op == req.Op.String())
-		match(e.World != 0, e.World == req.World)
-		match(e.Hosts != 0, e.Hosts == req.Hosts)
-		match(e.Memory != "", e.Memory == req.Memory.String())
-		match(e.Topology != "", e.Topology == place)
-		match(e.Mode != "", e.Mode == mode)
 		match(e.Symmetric != nil, e.Symmetric != nil && *e.Symmetric == req.Symmetric)
+		for _, named := range []bool{e.World != 0, e.Hosts != 0, e.Memory != "", e.Topology != "", e.Mode != ""} {
+			match(named, true)
+		}
 		if fits && score > bestScore {
 			best, bestScore = e.Points, score
 		}
 	}
 	return best
+}
+
+// holds reports whether an entry is for calls of the request's communicator.
+func (e *Entry) holds(req plugin.Request, place string, mode Mode) bool {
+	return (e.World == 0 || e.World == req.World) && (e.Hosts == 0 || e.Hosts == req.Hosts) &&
+		(e.Memory == "" || e.Memory == req.Memory.String()) && (e.Topology == "" || e.Topology == place) &&
+		(e.Mode == "" || e.Mode == mode)
+}
+
+// Tuned returns the entries of the tuning file that are for calls of a request's communicator, which says how many
+// ranks, on how many hosts, and with which memory. Without a file there is none, and all is 0.
+func (t *Table) Tuned(req plugin.Request) (entries []Entry, all int) {
+	if t.costs.Tuning == nil {
+		return nil, 0
+	}
+	for _, e := range t.costs.Tuning.Entries {
+		if e.holds(req, t.topology, t.costs.mode()) {
+			entries = append(entries, e)
+		}
+	}
+	return entries, len(t.costs.Tuning.Entries)
 }
 
 // Marshal returns the text of the file, as ParseTuning reads it.
