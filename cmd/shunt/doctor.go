@@ -159,11 +159,10 @@ func checkTransports(ctx context.Context, world int) []finding {
 		f := finding{Level: fine, Detail: fmt.Sprintf("%s is %s %s", spec, r.Name, r.Version)}
 		if reason := r.serves(); reason != "" {
 			f.Detail += "; it serves nothing here: " + reason
-			// What the user has set is at fault, not what is absent.
-			for _, entry := range os.Environ() {
-				name, value, _ := strings.Cut(entry, "=")
-				if value != "" && strings.HasPrefix(name, "SHUNT_"+strings.ToUpper(r.Name)+"_") {
-					f.Level, f.Advice = warn, "correct or unset "+name
+			for _, s := range options.Set() { // what the user has set is at fault, not what is absent
+				if s.Value != "" && strings.HasPrefix(s.Name, "SHUNT_"+strings.ToUpper(r.Name)+"_") &&
+					strings.Contains(reason, s.Name) {
+					f.Level, f.Advice = warn, "correct or unset "+s.Name
 				}
 			}
 		}
@@ -202,7 +201,8 @@ func tryRanks(ctx context.Context, world int, config probeConfig) []finding {
 	defer cancel()
 	var result probeResult
 	job := launch.Job{World: world, Label: "shunt doctor", Env: []string{"SHUNT_TIMEOUT=20s"}}
-	err := askRanks(ctx, "probe", config, job, &result, io.Discard) // checkEnvironment has the same warnings
+	var said strings.Builder
+	err := askRanks(ctx, "probe", config, job, &result, &said)
 	if err != nil {
 		return []finding{{Level: broken, Detail: err.Error(), Advice: "see what is broken above; SHUNT_LOG=debug says more"}}
 	}
@@ -211,7 +211,14 @@ func tryRanks(ctx context.Context, world int, config probeConfig) []finding {
 	if config.Memory == plugin.MemoryKindCuda {
 		detail += fmt.Sprintf("; each GPU holds %d MiB for it", (result.Bytes+1<<19)>>20)
 	}
-	return []finding{{Level: fine, Detail: detail}}
+	list := []finding{{Level: fine, Detail: detail}}
+	for line := range strings.Lines(said.String()) { // checkEnvironment has the other warnings
+		if _, what, ok := strings.Cut(strings.TrimSpace(line), ` level=WARN msg="tuning file`); ok {
+			list = append(list, finding{Level: warn, Detail: "tuning file" + strings.Replace(what, `"`, "", 1),
+				Advice: "shunt tune measures this machine; shunt doctor -n tries other numbers of ranks"})
+		}
+	}
+	return list
 }
 
 // probeRank runs a rank of the trial: it joins, reduces, checks the sum and times a few

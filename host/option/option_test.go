@@ -93,6 +93,8 @@ func TestTransportOptions(t *testing.T) {
 	require.Equal(t, map[string]string{"chunk": "64K", "slot_bytes": "1"}, o.Transport("shm"))
 	require.Equal(t, map[string]string{"port": "7"}, o.Transport("my-net"))
 	require.Equal(t, map[string]string{}, o.Transport("nccl"))
+	require.Equal(t, []Setting{{"SHUNT_GONE_X", "1"}, {"SHUNT_MY_NET_PORT", "7"}, {"SHUNT_SHM_CHUNK", "64K"},
+		{"SHUNT_SHM_SLOT_BYTES", "1"}}, o.Set())
 	unclaimed := o.Unclaimed([]string{"shm", "my-net"})
 	require.Len(t, unclaimed, 1)
 	require.Equal(t, "SHUNT_GONE_X", unclaimed[0].Variable)

@@ -2,6 +2,7 @@ package option
 
 import (
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -103,8 +104,8 @@ func (o *Options) RecordsDir() string { return o.texts[idRecordsDir] }
 // Delays returns SHUNT_DELAYS, or ""; executor.ParseDelays reads it.
 func (o *Options) Delays() string { return o.texts[idDelays] }
 
-// Set lists the variables that the environment sets, with their values, in the
-// order of the table. Secrets are not shown.
+// Set lists the variables that the environment sets, with their values, in the order of the table, and then those that
+// have the form of a transport's. Secrets are not shown.
 func (o *Options) Set() []Setting {
 	var list []Setting
 	for i := range table {
@@ -116,6 +117,9 @@ func (o *Options) Set() []Setting {
 			value = "(set; not shown)" // a process that has it can join the job
 		}
 		list = append(list, Setting{Name: table[i].Name, Value: value})
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.transports)) {
+		list = append(list, Setting{Name: name, Value: o.transports[name]})
 	}
 	return list
 }
