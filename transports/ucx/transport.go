@@ -36,7 +36,8 @@ func (Transport) Supports(r plugin.Request) plugin.Support {
 	var s plugin.Support
 	for _, f := range forms[r.Collective] {
 		peers := float64(max(r.World-1, 1))
-		a := plugin.Algorithm{Name: f.name, Latency: f.exchanges * (8 + 2*peers), Bandwidth: bandwidth / f.volume(peers)}
+		a := plugin.Algorithm{Name: f.name, Latency: f.exchanges * (8 + 2*peers),
+			Bandwidth: bandwidth(r.Hosts) / f.volume(peers)}
 		if f.name == oneShot {
 			a.MaxBytes = pieceBytes(r.World)
 		}
