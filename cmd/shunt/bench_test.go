@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -195,16 +197,22 @@ func TestBenchReportsDeath(t *testing.T) {
 
 func TestBenchPeersOfCarriers(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data.json")
-	stdout, stderr, code := shunt(t, "bench-peers", "-n", "2", "--against", "builtin:shm", "--collective", "all_reduce",
-		"--max", "64", "--budget", "1ms", "--rounds", "1", "--write", data)
+	stdout, stderr, code := shunt(t, "bench-peers", "-n", "2", "--against", "shm,builtin:shm,shm", "--collective",
+		"all_reduce", "--max", "64", "--budget", "1ms", "--rounds", "1", "--write", data)
 	require.Zero(t, code, stderr)
 	require.Contains(t, stdout, "| bytes | all_reduce |\n")
-	require.Contains(t, stdout, "| geometric mean | **1.00** |\n")
+	require.Regexp(t, `\| geometric mean \| \*\*\d+\.\d\d\*\* \|\n`, stdout)
+	require.Contains(t, stdout, "builtin:shm (2) over builtin:shm: ratio of times")
 	results, err := peertable.Read(data)
 	require.NoError(t, err)
 	require.NotEmpty(t, results.Machine)
 	require.Len(t, results.Rows, 3)
-	require.Equal(t, map[string]float64{"builtin:shm": 1}, results.Rows[1].Ratio)
+	others := []string{"shm", "builtin:shm (2)", "shm (2)"}
+	require.Equal(t, others, results.Against)
+	for _, row := range results.Rows { // each with times of its own, also those that are one transport
+		require.Len(t, row.Microseconds, 4)
+		require.ElementsMatch(t, others, slices.Collect(maps.Keys(row.Ratio)))
+	}
 	_, stderr, code = shunt(t, "bench-peers", "-n", "2", "--against", "builtin:shm", "--collective", "all_reduce", "--min",
 		"8", "--max", "8", "--budget", "1ms", "--rounds", "1", "--require", "1000")
 	require.Equal(t, exitWrong, code)

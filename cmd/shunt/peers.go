@@ -47,7 +47,8 @@ func newBenchPeers() *cobra.Command {
 Every contender runs every collective in turn, round after round; the time of a
 size is the median over the rounds of the slowest rank's mean. Ratios are the
 other's time over Shunt's: above 1 Shunt is faster. A contender is openmpi, which
-needs mpicc and mpirun, or a transport as SHUNT_TRANSPORTS names it.`,
+needs mpicc and mpirun, or a transport as SHUNT_TRANSPORTS names it. A transport
+that is named twice is compared with itself, which shows the noise.`,
 		Example: "  shunt bench-peers\n  shunt bench-peers --against process:./shunt-transport-shm",
 		Args:    flagsOnly,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -77,17 +78,18 @@ needs mpicc and mpirun, or a transport as SHUNT_TRANSPORTS names it.`,
 				}
 			}
 			contenders := []bench.Contender{shuntContender(c, reference)}
-			for _, name := range against {
-				if name != openMPI {
-					contenders = append(contenders, shuntContender(c, name))
-					continue
+			for i, name := range against {
+				contender := shuntContender(c, name)
+				if name == openMPI {
+					mpi, done, err := mpiContender(c)
+					if err != nil {
+						return err
+					}
+					defer done()
+					contender = mpi
 				}
-				mpi, done, err := mpiContender(c)
-				if err != nil {
-					return err
-				}
-				defer done()
-				contenders = append(contenders, mpi)
+				contender.Name = newName(name, contenders)
+				against[i], contenders = contender.Name, append(contenders, contender)
 			}
 			line := newProgress(c)
 			list, err := bench.Contend(c.Context(), contenders, worlds, collectives, config, rounds,
@@ -114,6 +116,16 @@ needs mpicc and mpirun, or a transport as SHUNT_TRANSPORTS names it.`,
 	f.Var((*outputFile)(&write), "write", "write the results to this JSON file too, as bench/data has them")
 	f.Float64Var(&atLeast, "require", 0, "exit with status 1 when a ratio is below this")
 	return c
+}
+
+// newName returns a contender's name, with a number where another one is called so: what is compared with itself shows
+// how much noise there is.
+func newName(name string, contenders []bench.Contender) string {
+	text := name
+	for i := 2; slices.ContainsFunc(contenders, func(c bench.Contender) bool { return c.Name == text }); i++ {
+		text = fmt.Sprintf("%s (%d)", name, i)
+	}
+	return text
 }
 
 // shuntContender measures Shunt over one transport.
