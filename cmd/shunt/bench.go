@@ -26,7 +26,7 @@ func newBench() *cobra.Command {
 	var transport, algo, library, save, under string
 	var against []string
 	var limit time.Duration
-	var noCheck, noInPlace, inPlace, graph, eager, symmetric, apart bool
+	var noCheck, noInPlace, inPlace, graph, eager, symmetric, apart, bind bool
 	c := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure collectives over real ranks, and check every result",
@@ -35,7 +35,10 @@ func newBench() *cobra.Command {
 Starts the ranks as processes of this machine, runs every collective over a
 range of sizes, out of place and in place, and prints the columns of nccl-tests.
 Sizes are those of the whole buffer, time is that of the slowest rank. Exit
-status 1 when any element of any result is wrong.
+status 1 when any element of any result is wrong. In host memory each rank is bound
+to a CPU of its own where there are enough, as shunt run --bind does; ranks that are
+not, as those of shunt run, torchrun and mpirun by default, may take a multiple of
+the time for short messages. See --bind.
 
 On a machine with GPUs every rank takes one, and buffers lie in its memory.
 Operations are captured in a graph and replayed, or, with --eager, called one
@@ -116,7 +119,7 @@ one that fails or hangs (--limit) costs its own rows only, and the exit status.`
 				env = append(env, "SHUNT_TUNING_MODE="+string(bench.Eager))
 			}
 			run := benchRun{
-				command: c, job: launch.Job{Env: env, Hosts: hosts, Bind: kind == plugin.MemoryKindHost},
+				command: c, job: launch.Job{Env: env, Hosts: hosts, Bind: bind && kind == plugin.MemoryKindHost},
 				apart: apart, limit: limit, save: save, under: under,
 			}
 			for _, world := range worlds {
@@ -138,6 +141,7 @@ one that fails or hangs (--limit) costs its own rows only, and the exit status.`
 	f.BoolVar(&symmetric, "symmetric", false, "on GPUs: measure Shunt in windows too, whose memory is symmetric")
 	f.BoolVar(&apart, "apart", false, "give every collective processes of its own (the default where something is compared)")
 	f.DurationVar(&limit, "limit", 0, "with --apart: end a collective that takes longer; 0: a minute, or five times what it should take")
+	f.BoolVar(&bind, "bind", true, bindHelp)
 	f.StringVar(&under, "under", "", "run rank 0 under this command, such as a profiler, as a shell reads it")
 	f.Var((*outputFile)(&save), "save", "write the results so far, as with --json, into this file after every collective")
 	f.StringVar(&library, "nccl", "", "path of NCCL's library (default libnccl.so.2)")
@@ -157,6 +161,15 @@ one that fails or hangs (--limit) costs its own rows only, and the exit status.`
 	f.BoolVar(&noInPlace, "no-in-place", false, "measure out of place only")
 	f.BoolVar(&inPlace, "in-place", false, "measure in place only, where an operation can run in place")
 	return c
+}
+
+// bindHelp is the help of --bind where it is the default.
+const bindHelp = "in host memory: bind each rank to a CPU of its own, if there are enough"
+
+// binds reports whether the launcher binds the ranks of a job: there are enough CPUs.
+func binds(job launch.Job, world int) bool {
+	cpus, _ := launch.CPUs()
+	return job.Bind && cpus >= world
 }
 
 // checkUnder rejects a command whose program is not there, unless a shell has to find its name first.

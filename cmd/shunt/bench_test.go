@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"maps"
 	"os"
@@ -17,6 +18,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/shunt-ccl/shunt/cmd/shunt/internal/bench"
+	"github.com/shunt-ccl/shunt/cmd/shunt/internal/launch"
 	"github.com/shunt-ccl/shunt/internal/builttest"
 	"github.com/shunt-ccl/shunt/internal/failpoint"
 	"github.com/shunt-ccl/shunt/internal/peertable"
@@ -54,6 +57,27 @@ func TestBenchJSON(t *testing.T) {
 	require.Equal(t, 10, row.InPlace.Iterations)
 	require.Positive(t, row.OutOfPlace.Microseconds)
 	require.NotEmpty(t, row.Algorithm)
+}
+
+// Ranks have a CPU each where there are enough, unless --bind=false, and tables say so.
+func TestBenchBinds(t *testing.T) {
+	cpus, _ := launch.CPUs()
+	for _, bind := range []bool{true, false} {
+		for _, command := range []string{"bench", "tune -o " + filepath.Join(t.TempDir(), "t.json")} {
+			// rank 0 of the benchmark is a shell that says where it may run
+			args := append(strings.Fields(command), "-n", "1", "--memory", "host", "--collective", "all_reduce", "--min", "8",
+				"--max", "8", "--iters", "3", fmt.Sprintf("--bind=%t", bind))
+			if command == "bench" {
+				args = append(args, "--under", `sh -c 'grep Cpus_allowed_list /proc/self/status >&2; exec "$@"' x`)
+			}
+			stdout, stderr, code := shunt(t, args...)
+			require.Zero(t, code, stderr)
+			require.Equal(t, bind, strings.Contains(stdout, bench.Bound+"\n"), stdout)
+			if command == "bench" && cpus > 1 {
+				require.Equal(t, bind, regexp.MustCompile(`Cpus_allowed_list:\s\d+\n`).MatchString(stderr), stderr)
+			}
+		}
+	}
 }
 
 // A wrong result is noticed: one element of one rank, once.

@@ -52,7 +52,7 @@ type benchRun struct {
 // world measures one world and prints it, unless JSON is wanted. The error is
 // one that ends the run; what a collective apart fails with does not.
 func (r *benchRun) world(config bench.Config) error {
-	table := bench.Table{To: r.command.OutOrStdout(), Config: config}
+	table := bench.Table{To: r.command.OutOrStdout(), Config: config, Bound: binds(r.job, config.World)}
 	r.results = append(r.results, benchResult{World: config.World, Config: config, Rows: []bench.Row{}})
 	result := &r.results[len(r.results)-1]
 	parts := []bench.Config{config}

@@ -24,7 +24,7 @@ func newTune() *cobra.Command {
 	memory := memoryFlag{auto: true}
 	var collectives []string
 	var transports, output, library string
-	var graph, eager, regret bool
+	var graph, eager, regret, bind bool
 	var limit time.Duration
 	c := &cobra.Command{
 		Use:   "tune",
@@ -49,7 +49,9 @@ of both, of which SHUNT_TUNING_MODE chooses. Algorithms that need symmetric memo
 are measured too, on such memory. Operations are measured out of place; put
 and get are not, as their windows belong to one communicator.
 An algorithm that takes more than 8 times the best one's time at two sizes in a row,
-and does not catch up, is not measured at larger ones ("slow").
+and does not catch up, is not measured at larger ones ("slow"). In host memory each
+rank is bound to a CPU of its own where there are enough: programs should run so
+too (shunt run --bind), or be tuned with --bind=false.
 
 With --regret nothing is written. What is chosen, with the present tuning file or
 without, is measured in turn with every algorithm and, with --nccl on GPUs, with NCCL
@@ -127,7 +129,7 @@ result was wrong (then no file is written), or a collective could not be measure
 				return usage("--min, --max and --factor give %d sizes, want at most %d", n, maxTuneSizes)
 			}
 			run := tuneRun{
-				command: c, job: launch.Job{Bind: kind == plugin.MemoryKindHost},
+				command: c, job: launch.Job{Bind: bind && kind == plugin.MemoryKindHost},
 				limit: limit, output: output, tuning: selector.Tuning{Comment: tuneComment(c, kind)},
 				only: bench.Only{DType: c.Flags().Changed("dtype"), Op: c.Flags().Changed("op"), Mode: len(modes) > 1},
 			}
@@ -149,6 +151,7 @@ result was wrong (then no file is written), or a collective could not be measure
 	f.IntVar(&factor, "factor", factor, "factor from one size to the next")
 	f.Var(&dtype, "dtype", "type of the elements; where it is given, the file's reductions are for such types alone")
 	f.Var(&op, "op", "reduction op; where it is given, the file's reductions are for it alone")
+	f.BoolVar(&bind, "bind", true, bindHelp)
 	f.IntVar(&root, "root", root, "root of rooted collectives")
 	f.IntVar(&iterations, "iters", 0, "operations timed for each algorithm and size; 0: as many as --budget allows, on GPUs by size")
 	f.DurationVar(&budget, "budget", budget, "time spent on timing each algorithm and size in host memory")

@@ -184,6 +184,9 @@ func (r *tuneRun) measure(ctx context.Context, result *tuneResult) error {
 		fmt.Fprintf(r.command.OutOrStdout(), "# %d ranks: nothing to choose for %s\n\n", config.World,
 			strings.Join(result.Single, ", "))
 	}
+	if !wantsJSON(r.command) && !config.Regret && binds(r.job, config.World) {
+		fmt.Fprintf(r.command.OutOrStdout(), "%s\n\n", bench.Bound)
+	}
 	for _, part := range parts {
 		name := part.Collectives[0]
 		rows, err := r.part(ctx, part, of(choices, name), file)

@@ -14,6 +14,7 @@ import (
 type Table struct {
 	To      io.Writer
 	Config  Config
+	Bound   bool // each rank has a CPU of its own
 	started bool
 	last    string  // collective of the last row
 	wrong   int64   // over all rows
@@ -116,11 +117,17 @@ func (c *Config) ratios() []string {
 	return names
 }
 
+// Bound is the line of tables whose ranks are bound.
+const Bound = "# each rank is bound to a CPU of its own; --bind=false leaves it to the system, as shunt run does"
+
 func (t *Table) head() {
 	w := t.To
 	fmt.Fprintf(w, "# shunt bench: %d ranks, sizes %d to %d bytes, factor %d\n", t.Config.World, t.Config.Min,
 		t.Config.Max, t.Config.Factor)
 	fmt.Fprintf(w, "# time: of one operation, slowest rank, median of batches; #wrong: elements that are not exactly what they must be, over all ranks\n")
+	if t.Bound {
+		fmt.Fprintln(w, Bound)
+	}
 	if t.Config.Memory == plugin.MemoryKindCuda {
 		fmt.Fprintf(w, "# on GPUs; graph: replayed, eager: called one by one; p99: of the same batches\n")
 		if t.Config.Busy > 0 {
