@@ -110,6 +110,10 @@ one that fails or hangs (--limit) costs its own rows only, and the exit status.`
 				if err := checkWorld(world, hosts); err != nil {
 					return err
 				}
+				config.World = world
+				if err := config.Check(); err != nil {
+					return err
+				}
 			}
 			var env []string
 			if algo != "" {

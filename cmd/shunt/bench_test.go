@@ -80,6 +80,21 @@ func TestBenchBinds(t *testing.T) {
 	}
 }
 
+// What is wrong for one of several worlds is noticed before any is measured.
+func TestBenchChecksAllWorldsFirst(t *testing.T) {
+	for _, command := range []string{"bench", "tune", "bench-peers"} {
+		args := []string{command, "-n", "2,1", "--max", "8", "--budget", "1ms"}
+		if command == "bench-peers" {
+			args = append(args, "--against", "shm", "--min", "16")
+		} else {
+			args = append(args, "--memory", "host", "--root", "1")
+		}
+		stdout, stderr, code := shunt(t, args...)
+		require.Equal(t, exitUsage, code, stderr)
+		require.Empty(t, stdout)
+	}
+}
+
 // A wrong result is noticed: one element of one rank, once.
 func TestBenchNoticesWrongResults(t *testing.T) {
 	t.Setenv(failpoint.Variable, "bench.corrupt[1]=corrupt@2")
