@@ -123,6 +123,28 @@ func TestTuneOutput(t *testing.T) {
 	require.Equal(t, os.ModeSymlink, info.Mode().Type())
 }
 
+// What another file has that the new one will not have is said before it is measured.
+func TestTuneSaysWhatItReplaces(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "t.json")
+	for _, test := range []struct{ ranks, want string }{
+		{"2", ""},
+		{"2", ""},
+		{"3", " will be replaced, which has 4 curves of 2 ranks (host); -o names another file"},
+		{"2,3", ""},
+		{"4", " will be replaced, which has 8 curves of 2 ranks (host), 3 ranks (host); "},
+	} {
+		_, stderr, code := shunt(t, "tune", "-n", test.ranks, "--memory", "host", "--min", "64", "--max", "64", "--iters",
+			"3", "--collective", "all_reduce", "-o", path)
+		require.Zero(t, code, stderr)
+		if test.want == "" {
+			require.NotContains(t, stderr, "warning")
+		} else {
+			first, _, _ := strings.Cut(stderr, "\n")
+			require.Contains(t, first, "shunt tune: warning: "+path+test.want)
+		}
+	}
+}
+
 // Nothing is written where a result is wrong, or nothing could be measured.
 func TestTuneWritesNoBadFile(t *testing.T) {
 	dir := t.TempDir()

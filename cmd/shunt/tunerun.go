@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -78,6 +80,9 @@ func (r *tuneRun) all(config bench.Config, worlds []int, modes []bench.Mode) err
 	if err := outfile.Check(path); err != nil && !config.Regret {
 		return usage("-o %s: the file cannot be written: %w", r.output, err)
 	}
+	if !config.Regret {
+		r.sayWhatGoes(path, worlds, config.Memory.String())
+	}
 	for _, world := range worlds {
 		for _, mode := range modes {
 			config.World, config.Modes = world, nil
@@ -121,6 +126,26 @@ func (r *tuneRun) all(config bench.Config, worlds []int, modes []bench.Mode) err
 		return &exitError{code: exitWrong, err: r.failed}
 	}
 	return nil
+}
+
+// sayWhatGoes warns of what an older file has for other worlds or memory, which the new one will not have.
+func (r *tuneRun) sayWhatGoes(path string, worlds []int, memory string) {
+	old, err := selector.ReadTuning(path)
+	if err != nil {
+		return // there is none
+	}
+	curves, others := 0, map[string]bool{}
+	for _, e := range old.Entries {
+		if !slices.Contains(worlds, e.World) || e.Memory != memory {
+			curves++
+			others[fmt.Sprintf("%d ranks (%s)", e.World, cmp.Or(e.Memory, "any memory"))] = true
+		}
+	}
+	if curves > 0 {
+		fmt.Fprintf(r.command.ErrOrStderr(), "shunt tune: warning: %s will be replaced, which has %d curves of %s; "+
+			"-o names another file, and -n takes several numbers of ranks\n", r.output, curves,
+			strings.Join(slices.Sorted(maps.Keys(others)), ", "))
+	}
 }
 
 // regrets says where what is chosen is not the best.
