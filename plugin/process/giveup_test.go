@@ -2,12 +2,14 @@ package process
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/shunt-ccl/shunt/plugin"
@@ -81,4 +83,18 @@ func TestSupportsIsAskedAgainBeforeAPluginIsKilled(t *testing.T) {
 	s, err := transport{c}.Ask(t.Context(), allReduce)
 	require.NoError(t, err)
 	require.Equal(t, "it does nothing", s.Reason)
+}
+
+// A plugin that replies to the question after a call that was given up is not stuck, whatever it replies: gRPC in
+// Python has a plain status for any exception. The three statuses that gRPC makes itself for want of a reply are none.
+func TestAnyStatusOfThePluginIsAReply(t *testing.T) {
+	none := []codes.Code{codes.Canceled, codes.DeadlineExceeded, codes.Unavailable}
+	c := &Client{life: t.Context()}
+	for code := codes.OK; code <= codes.Unauthenticated; code++ {
+		replies := c.responds(time.Second, func(context.Context) error { return status.Error(code, "busy") })
+		require.Equal(t, !slices.Contains(none, code), replies, "%v", code)
+	}
+	own := toRPC(plugin.Errorf(plugin.Timeout, "the device is busy"))
+	require.True(t, c.responds(time.Second, func(context.Context) error { return own }))
+	require.False(t, c.responds(time.Second, noReplyTo))
 }

@@ -5,8 +5,10 @@ import (
 	"time"
 
 	goplugin "github.com/hashicorp/go-plugin"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/shunt-ccl/shunt/plugin"
@@ -56,7 +58,12 @@ func (c *Client) alive(health grpc_health_v1.HealthClient) bool {
 	defer cancel()
 	replied := make(chan error, 1)
 	go func() {
-		_, err := health.Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: goplugin.GRPCServiceName})
+		var header, trailer metadata.MD // what comes from the plugin has one of them at least
+		_, err := health.Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: goplugin.GRPCServiceName},
+			grpc.Header(&header), grpc.Trailer(&trailer))
+		if header.Len()+trailer.Len() > 0 {
+			err = nil
+		}
 		replied <- err
 	}()
 	last, pause := begin, c.config.PingTimeout // the latest look, and the time until the next one
@@ -113,15 +120,6 @@ type process interface {
 	stopped() bool
 	asleep() bool
 	cpu() time.Duration
-}
-
-// isReply reports whether the plugin has sent a result or an error. One without the health service lives as well.
-func isReply(err error) bool {
-	switch status.Code(err) {
-	case codes.OK, codes.Unimplemented, codes.NotFound, codes.Unknown:
-		return true
-	}
-	return false
 }
 
 // suspicion distinguishes a plugin that will not reply from one that the machine has not

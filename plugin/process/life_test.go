@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/health/grpc_health_v1"
 
@@ -416,4 +417,12 @@ func TestPluginWithoutHealthServiceLives(t *testing.T) {
 	c := start(t, "no health", func(c *Config) { c.PingInterval, c.KillTimeout = -1, 20*time.Millisecond })
 	require.True(t, c.alive(grpc_health_v1.NewHealthClient(c.conn)), "%v", c.Err())
 	require.NoError(t, c.Err())
+}
+
+// Servers of other languages reject a call when they are busy, and proxies and interceptors have statuses of their own.
+func TestAnyStatusIsASignOfLife(t *testing.T) {
+	c := start(t, "statuses", func(c *Config) { c.PingInterval, c.KillTimeout = -1, 20*time.Millisecond })
+	for code := codes.Canceled; code <= codes.Unauthenticated; code++ {
+		require.True(t, c.alive(grpc_health_v1.NewHealthClient(c.conn)), "%v: %v", code, c.Err())
+	}
 }

@@ -79,6 +79,13 @@ var modes = map[string]func(){
 	"no TLS":            func() { serveBare(false, false) },
 	"other certificate": func() { serveBare(true, true) },
 	"no health":         func() { serveBare(true, false) },
+	"statuses": func() { // one after the other, to whom it does not know: to a health check
+		code := codes.OK
+		serveBare(true, false, grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error {
+			code++
+			return status.Error(code, "busy")
+		}))
+	},
 	"unavailable": func() {
 		serveBare(true, false, grpc.UnaryInterceptor(func(_ context.Context, _ any, _ *grpc.UnaryServerInfo,
 			_ grpc.UnaryHandler) (any, error) {

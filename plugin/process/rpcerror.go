@@ -135,12 +135,23 @@ func noReply(err error) bool {
 }
 
 // responds makes a call that costs the plugin little, after one that was given up at its deadline so long after it had
-// begun, and reports whether there is a reply. One that is too long for a message, as images may be, is a reply.
+// begun, and reports whether there is a reply.
 func (c *Client) responds(since time.Duration, f func(context.Context) error) bool {
 	ctx, cancel := context.WithTimeout(c.life, min(max(since/8, settleTimeout/10), settleTimeout))
 	defer cancel()
 	err := f(ctx)
-	return err == nil || refusal(err) || status.Code(err) == codes.ResourceExhausted
+	return isReply(err) || refusal(err)
+}
+
+// isReply reports whether a call has got a result or an error from the plugin: a status says that the plugin lives,
+// whichever it is, and so does a message that is too long, as images may be. The three that gRPC also makes here, where
+// nothing came, do not count.
+func isReply(err error) bool {
+	switch status.Code(err) {
+	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable:
+		return false
+	}
+	return true
 }
 
 // seconds words a time for people.
