@@ -133,7 +133,7 @@ func TestNothingIsHeldOfExchangesThatHaveEnded(t *testing.T) {
 		"called again": func(s []*Session, g [2]*Group) { // by a rank that had given up, while the store was silent
 			for _, more := range []string{"", "x", "yz"} {
 				s[1].out.Lock()
-				s[1].say(&message{Kind: msgOp, Group: g[1].id, Op: opGather, Tag: "x", Data: append(data, more...)})
+				<-s[1].say(&message{Kind: msgOp, Group: g[1].id, Op: opGather, Tag: "x", Data: append(data, more...)})
 				s[1].out.Unlock()
 			}
 			got, err := g[0].AllGather(t.Context(), "x", nil)

@@ -24,13 +24,14 @@ func (s *Session) Failures() <-chan Failure { return s.failures }
 func (s *Session) Fail(reason *plugin.Error) {
 	reason = s.owned(reason)
 	s.out.Lock()
-	defer s.out.Unlock()
 	s.mu.Lock()
 	if s.gaveUp == nil {
 		s.gaveUp = reason
 	}
 	s.mu.Unlock()
-	s.say(&message{Kind: msgFail, Group: groupJob, Err: reason})
+	said := s.say(&message{Kind: msgFail, Group: groupJob, Err: reason})
+	s.out.Unlock()
+	lastWord(said)
 }
 
 // owned makes sure that a reason names the rank it began on.

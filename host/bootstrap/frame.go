@@ -42,7 +42,9 @@ type frameConn struct {
 	mu      sync.Mutex // guards what follows
 	sends   cipher.AEAD
 	sendSeq uint64
-	buffer  []byte
+	queue   []posted // the first of them is being written
+
+	writing sync.Mutex    // guards what follows
 	silence time.Duration // longest that a write may take; 0: no limit
 
 	reading sync.Mutex    // guards what follows
@@ -99,12 +101,21 @@ func (f *frameConn) goOn(passed error) error {
 	return f.wait()
 }
 
-// setSilence bounds every write from now on.
+// setSilence bounds every write from now on, and what is left of one that runs.
 func (f *frameConn) setSilence(d time.Duration) {
-	f.mu.Lock()
+	f.writing.Lock()
 	f.silence = d
-	f.mu.Unlock()
+	_ = f.limitPart() // fails if the connection is closed, as the write will
+	f.writing.Unlock()
 	f.resendWithin(d)
+}
+
+// limitPart bounds the part of a write that begins or runs. f.writing is held.
+func (f *frameConn) limitPart() error {
+	if f.silence <= 0 {
+		return nil
+	}
+	return f.SetWriteDeadline(time.Now().Add(f.silence/waitParts + 1))
 }
 
 // resendWithin has the kernel send again what a network has lost ten times within a peer's silence, a second apart at
@@ -161,33 +172,86 @@ type frame struct {
 
 func (fr frame) size() int { return headerBytes + len(fr.head) + len(fr.payload) + tagBytes }
 
+// posted is an encrypted frame, and what to call once it is written or cannot be.
+type posted struct {
+	bytes []byte
+	then  func(error)
+}
+
 // write sends one frame.
 func (f *frameConn) write(fr frame) error {
+	written := make(chan error, 1)
+	if err := f.post(fr, func(err error) { written <- err }); err != nil {
+		return err
+	}
+	return <-written
+}
+
+// say sends one message without waiting for a peer that takes nothing. said is closed once it is written, or cannot be:
+// then the connection is closed, as its reader finds out. An error is about the message.
+func (f *frameConn) say(m *message) (said <-chan struct{}, err error) {
+	over := make(chan struct{})
+	if err = f.post(m.frame(), func(failed error) {
+		if failed != nil {
+			f.Close()
+		}
+		close(over)
+	}); err != nil {
+		close(over)
+	}
+	return over, err
+}
+
+// post has a frame written after those before it. It keeps nothing of the frame, and does not block.
+func (f *frameConn) post(fr frame, then func(error)) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	length := 1 + len(fr.head) + len(fr.payload)
 	if length > maxFrame {
 		return plugin.Errorf(plugin.InvalidArgument, "a message has %d bytes, want at most %d", length, maxFrame)
 	}
-	b := binary.LittleEndian.AppendUint32(f.buffer[:0], uint32(length))
+	b := binary.LittleEndian.AppendUint32(make([]byte, 0, fr.size()), uint32(length))
 	b = append(b, byte(fr.kind))
 	b = append(b, fr.head...)
 	b = append(b, fr.payload...)
 	b = f.sends.Seal(b[:lengthBytes], frameNonce(f.sends, f.sendSeq), b[lengthBytes:], b[:lengthBytes])
 	f.sendSeq++
-	if cap(b) <= 64<<10 { // keep no giant buffer for the life of the job
-		f.buffer = b
+	f.queue = append(f.queue, posted{b, then})
+	if len(f.queue) == 1 {
+		go f.drain(f.queue[0])
 	}
-	return f.writeAll(b)
+	return nil
 }
 
-// writeAll writes b, within f.silence of time in which this process can run. f.mu is held.
+// drain writes what is queued, and ends when there is nothing more.
+func (f *frameConn) drain(next posted) {
+	for more := true; more; {
+		err := f.writeAll(next.bytes)
+		f.mu.Lock()
+		over := f.queue[:1]
+		if err != nil { // nothing can follow a part of a frame
+			over = f.queue
+		}
+		f.queue = f.queue[len(over):]
+		if more = len(f.queue) > 0; more {
+			next = f.queue[0]
+		}
+		f.mu.Unlock()
+		for _, p := range over {
+			p.then(err)
+		}
+		clear(over) // of a queue that goes on, which would keep the bytes
+	}
+}
+
+// writeAll writes b, within f.silence of time in which this process can run.
 func (f *frameConn) writeAll(b []byte) error {
 	for parts := waitParts; ; parts-- {
-		if f.silence > 0 {
-			if err := f.SetWriteDeadline(time.Now().Add(f.silence/waitParts + 1)); err != nil {
-				return err
-			}
+		f.writing.Lock()
+		err := f.limitPart()
+		f.writing.Unlock()
+		if err != nil {
+			return err
 		}
 		n, err := f.Conn.Write(b)
 		if b = b[n:]; parts == 1 || !errors.Is(err, os.ErrDeadlineExceeded) {

@@ -146,6 +146,26 @@ func TestStopsAtDeadlines(t *testing.T) {
 	require.NoError(t, to.Close())
 }
 
+// A shorter silence also ends a write that runs.
+func TestASilenceEndsAWriteThatRuns(t *testing.T) {
+	here, there := net.Pipe()
+	f := newFrameConn(here, bufio.NewReader(here), secret{}, nonce{}, nonce{})
+	f.sends = f.toStore
+	f.setSilence(time.Hour)
+	written := make(chan error, 2)
+	for range cap(written) {
+		go func() { written <- f.write(frame{kind: msgBeat}) }()
+	}
+	_, err := there.Read(make([]byte, 1))
+	require.NoError(t, err)
+	f.setSilence(time.Millisecond)
+	for range cap(written) {
+		require.ErrorIs(t, <-written, os.ErrDeadlineExceeded)
+	}
+	require.NoError(t, there.Close())
+	require.NoError(t, f.Close())
+}
+
 // What ends a connection is named also where the part of a wait ends at the same time.
 func TestClosedWhileAPartPasses(t *testing.T) {
 	here, there := net.Pipe()

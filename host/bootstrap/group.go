@@ -181,16 +181,18 @@ func (g *Group) Fail(reason *plugin.Error) {
 	s := g.session
 	reason = s.owned(reason)
 	s.out.Lock()
-	defer s.out.Unlock()
 	s.mu.Lock()
 	open := s.groups[g.id] == g
 	if open && g.failed == nil {
 		g.failed = reason
 	}
 	s.mu.Unlock()
+	var said <-chan struct{}
 	if open {
-		s.say(&message{Kind: msgFail, Group: g.id, Err: reason})
+		said = s.say(&message{Kind: msgFail, Group: g.id, Err: reason})
 	}
+	s.out.Unlock()
+	lastWord(said)
 }
 
 // WhileAlive derives a context that also ends when a member dies, gives up or
@@ -250,7 +252,6 @@ func (g *Group) Close() error {
 	g.close.Do(func() {
 		s := g.session
 		s.out.Lock()
-		defer s.out.Unlock()
 		s.mu.Lock()
 		delete(s.groups, g.id)
 		for k, w := range s.waiters {
@@ -266,7 +267,9 @@ func (g *Group) Close() error {
 			s.parted = append(s.parted, g)
 		}
 		s.mu.Unlock()
-		s.say(&message{Kind: msgUngroup, Group: g.id})
+		said := s.say(&message{Kind: msgUngroup, Group: g.id})
+		s.out.Unlock()
+		lastWord(said)
 	})
 	return nil
 }

@@ -141,12 +141,24 @@ func (s *Session) send(m *message) {
 	s.say(m)
 }
 
-// say writes one message; a failure to do so means that the store is lost. The
-// caller holds out.
-func (s *Session) say(m *message) {
-	link := s.link.Load()
-	if err := link.write(m.frame()); err != nil && plugin.CodeOf(err) != plugin.InvalidArgument {
-		link.Close() // the reader finds out
+// say says one message, without waiting for a store that takes nothing; a failure to do so means that the store is
+// lost. The caller holds out.
+func (s *Session) say(m *message) (said <-chan struct{}) {
+	said, _ = s.link.Load().say(m)
+	return said
+}
+
+// lastWord is called without out: after these words, if there are any, the program may end, and they are to be on their
+// way. It does not wait long for a store that takes nothing.
+func lastWord(said <-chan struct{}) {
+	if said == nil {
+		return
+	}
+	timer := time.NewTimer(partingTime)
+	defer timer.Stop()
+	select {
+	case <-said:
+	case <-timer.C:
 	}
 }
 
@@ -280,9 +292,7 @@ func (s *Session) listen(link *frameConn) (why string, folded *plugin.Error) {
 		case msgBeat:
 		case msgPing:
 			failPing.Hit()
-			if link.write((&message{Kind: msgPong, Seq: m.Seq}).frame()) != nil {
-				link.Close() // the next read says so
-			}
+			_, _ = link.say(&message{Kind: msgPong, Seq: m.Seq}) // the next read tells of a failure
 		case msgBye:
 			return "", nil
 		case msgRefuse:

@@ -311,7 +311,7 @@ func (s *Session) sayAgain(f *frameConn) {
 	}
 	s.mu.Unlock()
 	for _, m := range all {
-		if f.write(m.frame()) != nil {
+		if _, err := f.say(m); err != nil {
 			f.Close()
 			break
 		}

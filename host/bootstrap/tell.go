@@ -22,16 +22,18 @@ func (g *Group) Tell(data []byte) error {
 	}
 	s := g.session
 	s.out.Lock()
-	defer s.out.Unlock()
 	s.mu.Lock()
 	open := s.groups[g.id] == g
 	if open {
 		g.tells = &message{Kind: msgTell, Group: g.id, Data: slices.Clone(data)}
 	}
 	s.mu.Unlock()
+	var said <-chan struct{}
 	if open {
-		s.say(g.tells)
+		said = s.say(g.tells)
 	}
+	s.out.Unlock()
+	lastWord(said)
 	return nil
 }
 
