@@ -334,6 +334,9 @@ func (st *store) stopLocked() {
 			m.send((&message{Kind: msgBye}).frame())
 			m.finish()
 		}
+		if m != nil && m.conn != nil {
+			m.conn.setSilence(partingTime) // it may take nothing of what it was sent
+		}
 	}
 	for _, f := range st.onStop {
 		st.done.Add(1)

@@ -47,3 +47,19 @@ func TestNothingWaitsForAStoreThatTakesNothing(t *testing.T) {
 		}
 	}
 }
+
+// The process of the store closes where a rank takes nothing of what it was sent.
+func TestTheStoreClosesWhereARankTakesNothing(t *testing.T) {
+	s, root := lingering(t, 100*time.Millisecond)
+	began := time.Now()
+	s.mu.Lock() // its reader waits for it
+	result := (&message{Kind: msgResult, Tag: "x", Data: make([]byte, maxFrame/2)}).frame()
+	for range maxBacklog/result.size() - 1 {
+		root.store.members[1].send(result)
+	}
+	err := root.Close()
+	took := time.Since(began)
+	s.mu.Unlock()
+	require.NoError(t, err)
+	require.Less(t, took, s.silence/2)
+}
