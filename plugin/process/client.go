@@ -88,13 +88,18 @@ func Start(ctx context.Context, config Config) (*Client, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, config.StartTimeout)
 	defer cancel()
-	b, err := openExecutable(config.Path, config.SHA256)
+	b, err := bounded(ctx, func() (*executable, error) { return openExecutable(config.Path, config.SHA256) },
+		(*executable).close)
 	if err != nil {
+		if err == ctx.Err() {
+			code, reason := startGivenUp(err, config, notExecuted)
+			err = plugin.Errorf(code, "plugin %s: %w", config.Path, reason)
+		}
 		return nil, err
 	}
-	defer b.close()
 	dir, err := makeRunDir()
 	if err != nil {
+		b.close()
 		return nil, err
 	}
 	// Connected, the socket's name is not needed; not connected, nothing is.
@@ -103,6 +108,7 @@ func Start(ctx context.Context, config Config) (*Client, error) {
 	c := &Client{config: config, done: make(chan struct{})}
 	c.life, c.endLife = context.WithCancel(context.Background())
 	c.runner = newRunner(ctx, b, config, dir.path)
+	defer func() { c.runner.executable.close() }()
 	if err := c.start(ctx); err != nil {
 		c.endLife()
 		return nil, c.startFailed(ctx, err)
@@ -267,20 +273,30 @@ func (c *Client) startFailed(ctx context.Context, err error) error {
 	case reason != nil:
 	case child == nil && givenUp == nil:
 		reason = fmt.Errorf("could not be started: %w", err)
-	case givenUp == context.DeadlineExceeded:
+	case givenUp != nil:
 		missing := "it wrote no handshake line to stdout"
-		if c.runner.greeted.Load() {
+		if child == nil {
+			missing = notExecuted
+		} else if c.runner.greeted.Load() {
 			missing = "it did not reply to Info"
 		}
-		reason = fmt.Errorf("did not finish its start within %v: %s", c.config.StartTimeout, missing)
-	case givenUp != nil:
-		code, reason = plugin.CodeOf(givenUp), fmt.Errorf("start was given up: %w", givenUp)
+		code, reason = startGivenUp(givenUp, c.config, missing)
 	case exitedByItself:
 		reason = errors.New(child.status + " before it could be used")
 	default:
 		reason = err
 	}
 	return plugin.Errorf(code, "plugin %s: %w%s", c.config.Path, reason, c.quoteStderr())
+}
+
+const notExecuted = "it has not been executed yet; see whether the file system that it is on responds"
+
+// startGivenUp words the end of the context of a start, at which something was missing.
+func startGivenUp(ended error, c Config, missing string) (plugin.Code, error) {
+	if ended == context.DeadlineExceeded {
+		return plugin.PluginRejected, fmt.Errorf("did not finish its start within %v: %s", c.StartTimeout, missing)
+	}
+	return plugin.CodeOf(ended), fmt.Errorf("start was given up: %w", ended)
 }
 
 func (c *Client) quoteStderr() string {

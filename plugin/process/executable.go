@@ -23,7 +23,7 @@ type executable struct {
 }
 
 func (b *executable) close() {
-	if b.file != nil {
+	if b != nil && b.file != nil {
 		b.file.Close()
 	}
 }

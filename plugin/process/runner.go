@@ -21,11 +21,11 @@ import (
 // pluginRunner starts the plugin's process for go-plugin and stands between the two:
 // go-plugin sees one checked handshake line and nothing else the plugin writes.
 type pluginRunner struct {
-	executable *executable
-	name       string   // the path that the plugin was named by
-	args       []string // after the name
-	env        []string // added to what is inherited
-	dir        string   // run directory
+	executable *executable // until it is executed
+	name       string      // the path that the plugin was named by
+	args       []string    // after the name
+	env        []string    // added to what is inherited
+	dir        string      // run directory
 	ctx        context.Context
 	cmd        *exec.Cmd // as go-plugin filled it in
 
@@ -63,27 +63,35 @@ func (r *pluginRunner) Start(context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer inherited.Close()
 	outRead, outWrite, err := os.Pipe()
 	if err != nil {
 		host.Close()
+		inherited.Close()
 		return err
 	}
-	defer outWrite.Close()
 	errRead, errWrite, err := os.Pipe()
 	if err != nil {
 		host.Close()
+		inherited.Close()
 		outRead.Close()
+		outWrite.Close()
 		return err
 	}
-	defer errWrite.Close()
 
 	r.cmd.Path, r.cmd.Args = r.executable.path, append([]string{r.name}, r.args...)
 	r.cmd.Env = append(environment(r.env), r.cmd.Env...)
 	r.cmd.Stdin, r.cmd.Stdout, r.cmd.Stderr = nil, outWrite, errWrite
 	r.cmd.ExtraFiles = []*os.File{inherited} // descriptorFD
 	r.cmd.Err = nil
-	c, err := spawn(r.cmd)
+	b := r.executable
+	r.executable = nil
+	c, err := bounded(r.ctx, func() (*child, error) {
+		defer b.close()
+		defer inherited.Close()
+		defer outWrite.Close()
+		defer errWrite.Close()
+		return spawn(r.cmd)
+	}, (*child).kill)
 	if err != nil {
 		host.Close()
 		outRead.Close()

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"context"
 	"fmt"
 	"os/exec"
 	"runtime"
@@ -21,6 +22,8 @@ type child struct {
 	clean  bool          // it ended with status 0, or its status is not known; read after exited
 }
 
+var execute = startProcess // tests replace it
+
 // spawn starts cmd in a process group of its own. The kernel kills the child
 // when the thread that forked it ends (PDEATHSIG), so that thread belongs to
 // the child until it is reaped; it spends the time in waitid.
@@ -31,7 +34,7 @@ func spawn(cmd *exec.Cmd) (*child, error) {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		var err error
-		c.pid, err = startProcess(cmd)
+		c.pid, err = execute(cmd)
 		started <- err
 		if err == nil {
 			c.wait()
@@ -41,6 +44,32 @@ func spawn(cmd *exec.Cmd) (*child, error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// bounded runs f, which may hang in a file system that does not respond, and does not wait for it any longer when ctx
+// ends: what f returns later is undone.
+func bounded[T any](ctx context.Context, f func() (T, error), undo func(T)) (T, error) {
+	type outcome struct {
+		value T
+		err   error
+	}
+	returned := make(chan outcome, 1)
+	go func() {
+		value, err := f()
+		returned <- outcome{value, err}
+	}()
+	select {
+	case o := <-returned:
+		return o.value, o.err
+	case <-ctx.Done():
+	}
+	go func() {
+		if o := <-returned; o.err == nil {
+			undo(o.value)
+		}
+	}()
+	var none T
+	return none, ctx.Err()
 }
 
 func (c *child) wait() {

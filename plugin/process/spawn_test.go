@@ -3,6 +3,7 @@
 package process
 
 import (
+	"context"
 	"errors"
 	"os"
 	"os/exec"
@@ -79,4 +80,40 @@ func TestPluginThatIsReapedByOthers(t *testing.T) {
 	within(t, 2*time.Second, c.Done())
 	require.ErrorIs(t, c.Err(), plugin.PluginDied)
 	require.NoError(t, c.Close())
+}
+
+// A file system that does not respond holds an execution, and the thread that began it, for as long as it likes. The
+// start ends in time all the same, and what is executed later is killed.
+func TestStartEndsInTimeWhereExecutionHangs(t *testing.T) {
+	defer func() { execute = startProcess }()
+	for says, c := range map[string]struct {
+		timeout time.Duration
+		cancel  bool
+		code    plugin.Code
+	}{
+		"did not finish its start within 2s: it has not been executed yet": {2 * time.Second, false, plugin.PluginRejected},
+		"start was given up: context canceled":                             {time.Minute, true, plugin.Aborted},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		held, executed := make(chan struct{}), make(chan int, 1)
+		execute = func(cmd *exec.Cmd) (int, error) {
+			if c.cancel {
+				cancel()
+			}
+			waitFor(held, time.Minute)
+			pid, err := startProcess(cmd)
+			executed <- pid
+			return pid, err
+		}
+		config := testConfig("silent")
+		config.StartTimeout = c.timeout
+		_, err := Start(ctx, config)
+		require.Empty(t, executed, "the start has not waited")
+		close(held)
+		pid := <-executed
+		eventually(t, 30*time.Second, "the process is killed", func() bool { return gone(pid) })
+		cancel()
+		require.ErrorContains(t, err, says)
+		require.ErrorIs(t, err, c.code)
+	}
 }
