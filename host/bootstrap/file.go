@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -110,13 +112,19 @@ func claimFile(path string, logger *slog.Logger) error {
 		return plugin.Errorf(plugin.InvalidArgument,
 			"rendezvous file %s: it is there and is something else (%w); remove it or choose another path", path, err)
 	}
-	self := thisProcess()
-	if !owner.ended() && owner.boot == self.boot && owner.namespace == self.namespace && owner.pid != self.pid {
+	if owner.inUseBeside(thisProcess()) {
 		return plugin.Errorf(plugin.InvalidArgument,
 			"rendezvous file %s: in use by a job whose rank 0 is process %d; choose another path", path, owner.pid)
 	}
 	logger.Info("rendezvous: replacing the file of a job that has ended", "path", path, "pid", owner.pid)
 	return nil
+}
+
+// inUseBeside reports whether a process that has left a file may still run beside this one. Where /proc does not say
+// that it has ended, a number that no process has here is enough: the file of another host is replaced as well.
+func (p processID) inUseBeside(self processID) bool {
+	return !p.ended() && p.boot == self.boot && p.namespace == self.namespace && p.pid != self.pid &&
+		!errors.Is(unix.Kill(p.pid, 0), unix.ESRCH)
 }
 
 // hostFile opens a store and leaves its id in a file, readable by this user alone, which is removed when the store

@@ -2,6 +2,7 @@ package bootstrap
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -83,6 +84,28 @@ func TestRanksReadTheFileOfARunningJob(t *testing.T) {
 	require.Equal(t, plugin.Protocol, plugin.CodeOf(j.readFile()))
 	j.meeting.file = t.TempDir()
 	require.Equal(t, plugin.InvalidArgument, plugin.CodeOf(j.readFile()), "a folder becomes no file")
+}
+
+// A file is in use while the process that has left it runs, also where nothing is known of it but its number, as
+// without /proc.
+func TestAFileIsInUseWhileItsProcessRuns(t *testing.T) {
+	child := exec.Command("cat")
+	input, err := child.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, child.Start())
+	known, unknown := identify(child.Process.Pid), processID{pid: child.Process.Pid}
+	self, selfUnknown := identify(os.Getpid()), processID{pid: os.Getpid()}
+	require.True(t, known.inUseBeside(self))
+	require.True(t, unknown.inUseBeside(selfUnknown))
+	require.False(t, self.inUseBeside(self))
+	require.False(t, selfUnknown.inUseBeside(selfUnknown))
+	elsewhere := known
+	elsewhere.boot = "another"
+	require.False(t, elsewhere.inUseBeside(self))
+	require.NoError(t, input.Close())
+	require.NoError(t, child.Wait())
+	require.False(t, known.inUseBeside(self))
+	require.False(t, unknown.inUseBeside(selfUnknown))
 }
 
 // A rank keeps the latest ends of exchanges for a successor of the store: so many of each kind, each of them up to a
