@@ -2,6 +2,7 @@ package bootstrap
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -233,8 +234,8 @@ func (st *store) lost(m *member, err error) {
 	if m.exited.Load() {
 		why = "its process has ended"
 	}
-	reason := rankError(plugin.PeerDied, m.who.Rank, "rank %d (pid %d on host %s) died: %s", m.who.Rank, m.who.PID,
-		m.who.Host, why)
+	reason := rankError(plugin.PeerDied, m.who.Rank, "rank %d (pid %d on host %s) died: %s%s", m.who.Rank, m.who.PID,
+		m.who.Host, why, st.afterPause())
 	// It may have been stopped, and must not take this process for dead.
 	if errors.Is(err, os.ErrDeadlineExceeded) && !m.exited.Load() {
 		m.send((&message{Kind: msgRefuse, Retry: st.phase == running, Err: reason}).frame())
@@ -258,6 +259,29 @@ func (st *store) lost(m *member, err error) {
 	}
 	m.suspicion, st.asked = reason, 0
 	st.decide()
+}
+
+// runs notes that this process runs. The caller holds mu.
+func (st *store) runs() {
+	now := time.Now()
+	if held := now.Sub(st.ran); !st.ran.IsZero() && held > st.silence {
+		st.held, st.goes = held, now
+	}
+	st.ran = now
+}
+
+// afterPause says, of what happens soon after a time for which this process did not run, that it was so: a rank may
+// have ended because it missed the store. The caller holds mu.
+func (st *store) afterPause() string {
+	if here, _ := st.present(); here > 0 { // else none beats
+		st.runs()
+	}
+	if st.held == 0 || time.Since(st.goes) > st.silence {
+		return ""
+	}
+	return fmt.Sprintf("; rank %d (pid %d on host %s), which runs the job's store, was stopped or did not run for %v "+
+		"before that, so that other ranks may have given it up", st.self.Rank, st.self.PID, st.self.Host,
+		st.held.Round(100*time.Millisecond))
 }
 
 // silenceOf returns the longest time that a rank may be silent.
@@ -365,6 +389,9 @@ func (st *store) handle(m *member, msg *message) error {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	m.heard = time.Now()
+	if m.inProcess && st.phase == running {
+		st.runs()
+	}
 	if m.gone {
 		return errParted
 	}

@@ -55,6 +55,10 @@ type store struct {
 	asked    uint64    // the round whose replies decide about lost ranks; 0: none is asked
 	stranger string    // where a rank with another secret came from; "": none did
 
+	ran  time.Time     // when a rank of this process, which beats, was heard last
+	held time.Duration // the latest time for which this process did not run, if longer than a rank may be silent
+	goes time.Time     // when it went on
+
 	heartbeat, silence time.Duration
 }
 
