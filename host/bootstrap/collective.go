@@ -72,7 +72,7 @@ func (st *store) joinGroup(m *member, msg *message) error {
 			g.index[rank] = i
 		}
 		st.groups[msg.Key] = append(st.groups[msg.Key], g)
-		if reason := absent(g.ranks, func(rank int) (Member, State, *plugin.Error) {
+		if reason := absent(st.inOrder(g.ranks), func(rank int) (Member, State, *plugin.Error) {
 			other := st.members[rank]
 			return other.who, other.state, other.reason
 		}); reason != nil {
@@ -117,6 +117,17 @@ func absent(ranks []int, of func(rank int) (Member, State, *plugin.Error)) (reas
 		}
 	}
 	return reason
+}
+
+// inOrder returns ranks, for a successor with those of the lost store's process last: a death that the lost store has
+// told of came before its own. The caller holds mu.
+func (st *store) inOrder(ranks []int) []int {
+	if st.resuming == nil {
+		return ranks
+	}
+	its := func(rank int) bool { return slices.Contains(st.resuming.its, rank) }
+	last := slices.DeleteFunc(slices.Clone(ranks), func(rank int) bool { return !its(rank) })
+	return append(slices.DeleteFunc(slices.Clone(ranks), its), last...)
 }
 
 // checkRanks checks a list of members: distinct, in range, with self among them.

@@ -55,6 +55,18 @@ func (s *Session) storeRank() int {
 	return s.store.Rank
 }
 
+// ofStore returns the ranks of the store's process.
+func (s *Session) ofStore() (ranks []int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for rank := range s.members {
+		if rank == s.store.Rank || (rank != s.rank && s.contacts[rank].process == s.process) {
+			ranks = append(ranks, rank)
+		}
+	}
+	return ranks
+}
+
 func (s *Session) storeName() string {
 	rank := s.storeRank()
 	s.mu.Lock()

@@ -18,7 +18,10 @@ import (
 //
 // A collective fails on every member alike: if a member dies, gives up, closes
 // the group or lets its context end, all members get the same error. After a
-// death, giving up or abort every collective but Survivors fails.
+// death, giving up or abort every collective but Survivors fails. Where the
+// store is lost within moments of other deaths, the error of one member may
+// name another dead rank than that of the next: a successor cannot know which
+// of them came first, and a member does not wait for it much longer than a second.
 type Group struct {
 	session *Session
 	id      uint32

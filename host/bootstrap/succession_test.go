@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -270,6 +272,21 @@ func TestResultThatOneRankHasHeard(t *testing.T) {
 			t.Errorf("%v, %v, number %d", parts(all), err, m.Seq)
 		}
 	}
+}
+
+// A rank that had died before the store has failed all exchanges since, so the successor names it, too, and not the
+// lower rank with which the store was lost.
+func TestADeathBeforeThatOfTheStoreComesFirst(t *testing.T) {
+	u := newUnderstudyThatKnows(t, 5, 0, 4)
+	all := &message{Kind: msgRegroup, Ranks: []int{0, 1, 2, 3, 4}}
+	b := &message{Kind: msgOp, Again: true, Op: opFirst, Tag: "b"}
+	pair := &message{Kind: msgRegroup, Group: 1, Key: "pair", Ranks: []int{0, 2}}
+	ofPair := &message{Kind: msgOp, Again: true, Group: 1, Op: opFirst, Tag: "b"}
+	u.arrive(1, all, &message{Kind: msgResumed}) // the lost store has told it of the death when it called b
+	u.arrive(3, all, &message{Kind: msgResumed})
+	two := u.arrive(2, all, pair, b, ofPair, &message{Kind: msgResumed})
+	require.Equal(t, u.s.reasons[4], u.expect(two, msgResult).Err)
+	require.Equal(t, u.s.reasons[0], u.expect(two, msgResult).Err, "the only one of the group")
 }
 
 // A group that is made while the new store waits for another rank works like any other.

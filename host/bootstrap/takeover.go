@@ -12,6 +12,7 @@ import (
 // every rank that is alive has come and said again what it had said before.
 type resuming struct {
 	from   string // name of the lost store, for messages
+	its    []int  // ranks of the lost store's process
 	absent map[int]*processWatch
 	said   map[int]bool // ranks that have said everything again
 	held   []heldMessage
@@ -71,7 +72,7 @@ func newSuccessor(s *Session, key secret) *Root {
 		st.members[rank] = m
 	}
 	limit := s.replyTime()
-	st.resuming = &resuming{from: s.storeName(), absent: map[int]*processWatch{}, said: map[int]bool{},
+	st.resuming = &resuming{from: s.storeName(), its: s.ofStore(), absent: map[int]*processWatch{}, said: map[int]bool{},
 		told: map[toldBy]*message{}, limit: limit}
 	for rank, m := range st.members {
 		if m.gone || rank == s.rank {
