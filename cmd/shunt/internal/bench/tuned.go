@@ -157,7 +157,7 @@ func Entries(c *Config, list []Tuned, only Only) []selector.Entry {
 		if len(order) < 2 {
 			continue // nothing to choose
 		}
-		points := map[string][]selector.Point{}
+		var points map[string][]selector.Point
 		if OneForAll(name) {
 			points = overall(rows, order)
 		} else {
