@@ -44,7 +44,8 @@ ranks of this machine, too, and fg continues them. When a rank fails, the others
 --grace to report it themselves and are then ended. --timeout ends the job, and so does
 a second SIGINT or SIGTERM, 0.5 s after the first or later: the ranks get SIGTERM, and
 after --grace, 2 s at least, SIGKILL. No process of the job outlives it, but for those
-that have begun a session of their own (setsid).
+that have begun a session of their own (setsid), and those in a process group of their
+own whose environment was cleared.
 
 With --prefix, and where the output goes to a file or a pipe, lines of ranks of up to
 1 MiB do not mix, and PYTHONUNBUFFERED=1 is set, unless it is set already: Python would

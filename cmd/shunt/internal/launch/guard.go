@@ -4,28 +4,58 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"strconv"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // guard ends what ranks have started if the launcher is killed: the kernel ends the ranks then, but not their children.
-// It is a shell, which reads the numbers of groups that began (+) and ended (-), until the launcher is gone. Of a rank
-// that starts in the microseconds in which the launcher is killed it may not have read the number. What a lifeline says
-// is written after it has.
+// It is a shell, which reads the numbers of groups, each with its rank, that began (+) and ended (-), until the
+// launcher is gone. It then kills these groups, and as endMembers what the ranks have put into others. Of a rank that
+// starts in the microseconds in which the launcher is killed it may not have read the number. What a lifeline says is
+// written after it has.
 type guard struct{ to io.WriteCloser }
 
+// guarding has the session of the launcher and the id of the job for arguments.
 const guarding = `
-groups=
+session=$1 id=$2 groups=
 while read -r what group; do
   case $what in
   +) groups="$groups $group " ;;
   *) groups="${groups%% $group *} ${groups#* $group }" ;;
   esac
 done
-for group in $groups; do kill -9 "-$group"; done`
+ranks=
+for group in $groups; do
+  kill -9 "-${group%:*}"
+  ranks="$ranks ${group#*:} "
+done
+killed= before=none
+while [ "$ranks" ] && [ "$killed" != "$before" ]; do
+  before=$killed
+  for stat in /proc/[0-9]*/stat; do
+    read -r line <"$stat" || continue
+    set -- ${line##*) } # state, parent, group, session
+    [ "$4" = "$session" ] || continue
+    pid=${stat%/stat} pid=${pid#/proc/}
+    case $killed in *" $pid "*) continue ;; esac
+    env="
+$(tr '\0' '\n' <"/proc/$pid/environ")
+"
+    rank=${env##*"
+SHUNT_RANK="}
+    case $env in *"
+SHUNT_ID=$id
+"*) ;; *) continue ;; esac
+    case $ranks in *" ${rank%%[!0-9]*} "*) kill -9 "$pid" && killed="$killed $pid " ;; esac
+  done
+done`
 
 // newGuard starts one. Where there is no shell it does nothing.
-func newGuard() *guard {
-	cmd := exec.Command("/bin/sh", "-c", guarding)
+func newGuard(id string) *guard {
+	session, _ := unix.Getsid(0) // always succeeds
+	cmd := exec.Command("/bin/sh", "-c", guarding, "sh", strconv.Itoa(session), id)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // what ends the launcher's group does not end it
 	to, err := cmd.StdinPipe()
 	if err != nil || cmd.Start() != nil {
@@ -39,8 +69,9 @@ type nopCloser struct{ io.Writer }
 
 func (nopCloser) Close() error { return nil }
 
-// began and ended tell of a group. Writing them does not block: the pipe holds more than the lines of all ranks.
-func (g *guard) began(group int) { _, _ = fmt.Fprintln(g.to, "+", group) }
-func (g *guard) ended(group int) { _, _ = fmt.Fprintln(g.to, "-", group) }
+// began and ended tell of the group of a rank. Writing them does not block: the pipe holds more than the lines of all
+// ranks.
+func (g *guard) began(group, rank int) { _, _ = fmt.Fprintf(g.to, "+ %d:%d\n", group, rank) }
+func (g *guard) ended(group, rank int) { _, _ = fmt.Fprintf(g.to, "- %d:%d\n", group, rank) }
 
 func (g *guard) close() { _ = g.to.Close() }

@@ -99,12 +99,13 @@ func Run(ctx context.Context, j Job, signals <-chan os.Signal) error {
 	}
 	telling, stop := context.WithCancel(context.Background())
 	r := &running{job: j, id: bootstrap.NewLocalURL(), port: port, telling: telling, ended: make(chan Exit, j.World),
-		began: time.Now(), guard: newGuard(), collected: make([]bool, j.World),
+		began: time.Now(), collected: make([]bool, j.World),
 		requests: map[os.Signal]time.Time{}}
-	defer r.guard.close()
 	if j.Part != nil {
 		r.id, r.port = j.Part.ID, j.Part.Port
 	}
+	r.guard = newGuard(r.id)
+	defer r.guard.close()
 	defer r.tellers.Wait()
 	defer stop()
 	if err := r.start(paths); err != nil {
@@ -202,7 +203,7 @@ func (r *running) startRank(rank int, path string, out, errs *outlet) error {
 		s.ends = append(s.ends, cmd.ExtraFiles...)
 	}
 	if err == nil {
-		err = spawn(cmd, r.job.cpuOf(rank), r.guard)
+		err = spawn(cmd, r.job.cpuOf(rank), func(pid int) { r.guard.began(pid, r.number(rank)) })
 	}
 	if err != nil {
 		return plugin.Errorf(plugin.System, "%s: starting rank %d: %w", r.job.Label, r.number(rank),
@@ -252,7 +253,8 @@ func (r *running) reap(rank int, cmd *exec.Cmd, line *lifeline, s *streams) {
 	s.expire(time.Second)
 	// What the rank started must not outlive it.
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-	r.guard.ended(cmd.Process.Pid)
+	r.endMembers(rank)
+	r.guard.ended(cmd.Process.Pid, r.number(rank))
 	r.collect(rank, cmd)
 	exit := Exit{Rank: r.number(rank), Host: r.machine(rank), launcher: r.job.Machines != nil, PID: cmd.Process.Pid,
 		Status: cmd.ProcessState.ExitCode(), After: after}
@@ -451,13 +453,13 @@ var spawned = sync.OnceValue(func() chan func() {
 	return work
 })
 
-// spawn starts a rank on that thread, on a processor of its own if it has one, and tells the guard of it.
-func spawn(cmd *exec.Cmd, cpu int, g *guard) error {
+// spawn starts a rank on that thread, on a processor of its own if it has one, and tells of it.
+func spawn(cmd *exec.Cmd, cpu int, began func(pid int)) error {
 	result := make(chan error, 1)
 	spawned() <- func() {
 		err := onCPU(cpu, cmd.Start)
 		if err == nil {
-			g.began(cmd.Process.Pid) // on this thread: it runs as soon as the process does
+			began(cmd.Process.Pid) // on this thread: it runs as soon as the process does
 		}
 		result <- err
 	}

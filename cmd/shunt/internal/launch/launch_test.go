@@ -54,31 +54,6 @@ func TestPretendedHosts(t *testing.T) {
 	require.Equal(t, []string{"[0] host0", "[1] host0", "[2] host1", "[3] host1"}, lines(out))
 }
 
-func TestNothingIsLeftBehind(t *testing.T) {
-	t.Setenv("TMPDIR", t.TempDir())
-	// A grandchild that would run on holds the output open; it ends with its rank.
-	j, out := shell(2, `sleep 300 & echo $!`)
-	require.NoError(t, Run(context.Background(), j, nil))
-	for _, line := range lines(out) {
-		pid, err := strconv.Atoi(line[len("[0] "):])
-		require.NoError(t, err)
-		requireGone(t, pid)
-	}
-	left, err := filepath.Glob(filepath.Join(os.TempDir(), "*"))
-	require.NoError(t, err)
-	require.Empty(t, left)
-}
-
-// requireGone waits until a process does not exist or is a zombie that its
-// adopter has yet to collect.
-func requireGone(t *testing.T, pid int) {
-	t.Helper()
-	require.Eventually(t, func() bool {
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		return err != nil || strings.Contains(string(stat), ") Z ")
-	}, 5*time.Second, 5*time.Millisecond)
-}
-
 func TestFirstFailureEndsTheJob(t *testing.T) {
 	j, _ := shell(3, `if [ $SHUNT_RANK = 1 ]; then kill -9 $$; fi; exec sleep 300`)
 	began := time.Now()
@@ -390,31 +365,6 @@ func TestStoppedLauncherStopsItsRanks(t *testing.T) {
 	}
 	_, _ = io.Copy(io.Discard, stdout)
 	require.NoError(t, cmd.Wait())
-}
-
-// No rank of a launcher that is killed is left, and nothing that one has started.
-func TestKilledLauncherLeavesNoRank(t *testing.T) {
-	if os.Getenv("LAUNCH_CHILD") != "" {
-		// The lifeline begins when the guard has received the rank; only then is there something to guard.
-		_ = Run(context.Background(), Job{World: 2, Path: "sh", Args: []string{"-c", "read go; sleep 300 & echo $$ $!; wait"},
-			Label: "test", Lifeline: func(int, int) []byte { return []byte("go\n") }}, nil)
-		return
-	}
-	cmd := exec.Command(os.Args[0], "-test.run", "^TestKilledLauncherLeavesNoRank$")
-	cmd.Env = append(os.Environ(), "LAUNCH_CHILD=1", "TMPDIR="+t.TempDir())
-	stdout, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	var pids [4]int
-	for i := 0; i < len(pids); i += 2 {
-		_, err := fmt.Fscanln(stdout, &pids[i], &pids[i+1])
-		require.NoError(t, err)
-	}
-	require.NoError(t, cmd.Process.Kill())
-	_ = cmd.Wait()
-	for _, pid := range pids {
-		requireGone(t, pid)
-	}
 }
 
 // A rank that ends before all have joined ends the waiting of the others at

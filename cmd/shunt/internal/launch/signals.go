@@ -40,7 +40,7 @@ func (r *running) sayAll(line string) {
 	}
 }
 
-// signal sends a signal to every rank's group.
+// signal sends a signal to every rank's group, and to what the ranks have put into others.
 func (r *running) signal(s syscall.Signal) {
 	r.collecting.Lock()
 	defer r.collecting.Unlock()
@@ -49,4 +49,10 @@ func (r *running) signal(s syscall.Signal) {
 			_ = syscall.Kill(-cmd.Process.Pid, s)
 		}
 	}
+	r.eachMember(func(rank int, p *os.Process) {
+		group, err := syscall.Getpgid(p.Pid)
+		if err == nil && rank < len(r.ranks) && !r.collected[rank] && group != r.ranks[rank].Process.Pid {
+			_ = p.Signal(s)
+		}
+	})
 }
