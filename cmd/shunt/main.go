@@ -130,6 +130,14 @@ func (w *checkedWriter) Write(text []byte) (int, error) {
 	return n, err
 }
 
+// Stat says which file it writes to, for ranks to know whether it is that of standard error.
+func (w *checkedWriter) Stat() (os.FileInfo, error) {
+	if file, is := w.to.(*os.File); is {
+		return file.Stat()
+	}
+	return nil, os.ErrInvalid
+}
+
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "shunt",

@@ -7,6 +7,7 @@ package launch
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -82,6 +83,12 @@ func Run(ctx context.Context, j Job, signals <-chan os.Signal) error {
 	if j.World < 1 || j.World > plugin.MaxWorld {
 		return plugin.Errorf(plugin.InvalidArgument, "%s: %d ranks; want 1 to %d", j.Label, j.World, plugin.MaxWorld)
 	}
+	if j.Stdout == nil {
+		j.Stdout = os.Stdout
+	}
+	if j.Stderr == nil {
+		j.Stderr = os.Stderr
+	}
 	if j.Command == nil {
 		j.Command = func(int) []string { return append([]string{j.Path}, j.Args...) }
 	}
@@ -119,11 +126,11 @@ func Run(ctx context.Context, j Job, signals <-chan os.Signal) error {
 	if j.Started != nil {
 		j.Started()
 	}
-	if err = r.wait(ctx, signals); err != nil {
-		_ = r.passOn(ctx, signals) // the failure says more
-		return err
+	err = r.wait(ctx, signals)
+	if late := r.passOn(ctx, signals, err); err == nil {
+		return late
 	}
-	return r.passOn(ctx, signals)
+	return err // which says more
 }
 
 // running is a job in progress.
@@ -155,15 +162,7 @@ const ofRank = 8
 
 // start starts all ranks. On error some may run.
 func (r *running) start(paths []string) error {
-	stdout, stderr := r.job.Stdout, r.job.Stderr
-	if stdout == nil {
-		stdout = os.Stdout
-	}
-	if stderr == nil {
-		stderr = os.Stderr
-	}
-	var lock sync.Mutex // both streams may lead to the same place
-	out, errs := &outlet{to: stdout, lock: &lock}, &outlet{to: stderr, lock: &lock}
+	out, errs := newOutlets(r.job.Stdout, r.job.Stderr)
 	for rank, path := range paths {
 		if err := r.startRank(rank, path, out, errs); err != nil {
 			return err
@@ -365,14 +364,23 @@ func (r *running) wait(ctx context.Context, signals <-chan os.Signal) error {
 	return &Failure{Label: r.job.Label, World: r.world(), First: *first, Exits: exits, Asked: asked, Told: told}
 }
 
+// untaken is how long output may be not taken before the failure that the job ended with is told. Tests change it.
+var untaken = time.Second
+
 // passOn returns when all output is passed on. Where nothing takes it, the end of ctx or a signal ends the waiting: no
-// rank is left that they could end.
-func (r *running) passOn(ctx context.Context, signals <-chan os.Signal) error {
+// rank is left that they could end. The caller cannot tell of failure before that, so it is told here.
+func (r *running) passOn(ctx context.Context, signals <-chan os.Signal, failure error) error {
 	all := make(chan struct{})
 	go func() {
 		r.output.Wait()
 		close(all)
 	}()
+	if failure != nil {
+		told := time.AfterFunc(untaken, func() { // which waits where the same reader takes this text
+			_, _ = fmt.Fprintf(r.job.Stderr, "%v\n%s: waiting until the output of the ranks is read\n", failure, r.job.Label)
+		})
+		defer told.Stop()
+	}
 	done, late := ctx.Done(), (<-chan time.Time)(nil)
 	for {
 		select {

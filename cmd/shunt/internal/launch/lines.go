@@ -25,6 +25,24 @@ type outlet struct {
 	open *lineWriter // whose unfinished line was written last
 }
 
+// newOutlets returns the outlets of both streams. Only where they may lead to the same place do they take turns: what
+// is not read on one must not keep the other back.
+func newOutlets(stdout, stderr io.Writer) (out, errs *outlet) {
+	out, errs = &outlet{to: stdout, lock: new(sync.Mutex)}, &outlet{to: stderr, lock: new(sync.Mutex)}
+	type file interface{ Stat() (os.FileInfo, error) }
+	one, isFile := stdout.(file)
+	other, areFiles := stderr.(file)
+	if isFile && areFiles {
+		a, err := one.Stat()
+		b, otherErr := other.Stat()
+		if err == nil && otherErr == nil && !os.SameFile(a, b) {
+			return out, errs
+		}
+	}
+	errs.lock = out.lock
+	return out, errs
+}
+
 // lineWriter is one rank's way to an outlet: it keeps a line back until it is
 // whole, so that the output of several ranks mixes only between lines.
 type lineWriter struct {

@@ -1,0 +1,67 @@
+package launch
+
+import (
+	"context"
+	"io"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// held is an output that nobody takes until it is released.
+type held struct {
+	*os.File // that it seems to be
+	entered  chan struct{}
+	released chan struct{}
+}
+
+func (h *held) Write(p []byte) (int, error) {
+	select {
+	case <-h.released:
+	case h.entered <- struct{}{}:
+		<-h.released
+	}
+	return len(p), nil
+}
+
+// untakenJob is a job of one rank whose standard output nobody takes, and the lines of its standard error.
+func untakenJob(t *testing.T, script string) (Job, *held, func() string) {
+	t.Helper()
+	before := untaken
+	untaken = time.Millisecond
+	t.Cleanup(func() { untaken = before })
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	require.NoError(t, r.SetReadDeadline(time.Now().Add(20*time.Second)))
+	t.Cleanup(func() { _, _ = r.Close(), w.Close() })
+	out := &held{os.Stdin, make(chan struct{}), make(chan struct{})}
+	j := Job{World: 1, Path: "sh", Args: []string{"-c", script}, Label: "test", Stdout: out, Stderr: w}
+	return j, out, func() string {
+		text := make([]byte, 4096)
+		n, err := r.Read(text)
+		require.NoError(t, err)
+		return string(text[:n])
+	}
+}
+
+// What nobody takes from standard output keeps back neither standard error nor the word that a rank has failed.
+func TestUntakenOutputHidesNothing(t *testing.T) {
+	j, out, stderr := untakenJob(t, "echo output; read go; echo 'out of memory' >&2; exit 5")
+	stdin, say := io.Pipe()
+	j.Stdin = stdin
+	ended := make(chan error, 1)
+	go func() { ended <- Run(context.Background(), j, nil) }()
+	<-out.entered
+	_, err := say.Write([]byte("go\n"))
+	require.NoError(t, err)
+	require.NoError(t, say.Close())
+	require.Equal(t, "out of memory\n", stderr())
+	text := stderr()
+	require.Contains(t, text, "test: rank 0 (pid ")
+	require.Contains(t, text, "exited with status 5")
+	require.Contains(t, text, "test: waiting until the output of the ranks is read\n")
+	close(out.released)
+	require.Error(t, <-ended)
+}
