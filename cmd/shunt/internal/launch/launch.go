@@ -126,11 +126,16 @@ func Run(ctx context.Context, j Job, signals <-chan os.Signal) error {
 	if j.Started != nil {
 		j.Started()
 	}
-	err = r.wait(ctx, signals)
-	if late := r.passOn(ctx, signals, err); err == nil {
-		return late
+	failure := r.wait(ctx, signals)
+	asked := r.passOn(ctx, signals, failure)
+	switch {
+	case failure != nil: // which says more
+		failure.Asked = cmp.Or(failure.Asked, asked)
+		return failure
+	case asked != 0:
+		return plugin.Errorf(plugin.System, "%s: %v before all output of the ranks was taken", j.Label, asked)
 	}
-	return err // which says more
+	return nil
 }
 
 // running is a job in progress.
@@ -273,8 +278,8 @@ func (r *running) reap(rank int, cmd *exec.Cmd, line *lifeline, s *streams) {
 	r.ended <- exit
 }
 
-// wait collects the ends of all ranks.
-func (r *running) wait(ctx context.Context, signals <-chan os.Signal) error {
+// wait collects the ends of all ranks. It returns nil where none has failed.
+func (r *running) wait(ctx context.Context, signals <-chan os.Signal) *Failure {
 	grace := r.job.Grace
 	if grace == 0 {
 		grace = 3 * time.Second
@@ -368,8 +373,8 @@ func (r *running) wait(ctx context.Context, signals <-chan os.Signal) error {
 var untaken = time.Second
 
 // passOn returns when all output is passed on. Where nothing takes it, the end of ctx or a signal ends the waiting: no
-// rank is left that they could end. The caller cannot tell of failure before that, so it is told here.
-func (r *running) passOn(ctx context.Context, signals <-chan os.Signal, failure error) error {
+// rank is left that they could end. It returns the signal, or 0. It tells of failure, as the caller cannot before.
+func (r *running) passOn(ctx context.Context, signals <-chan os.Signal, failure *Failure) syscall.Signal {
 	all := make(chan struct{})
 	go func() {
 		r.output.Wait()
@@ -385,11 +390,11 @@ func (r *running) passOn(ctx context.Context, signals <-chan os.Signal, failure 
 	for {
 		select {
 		case <-all:
-			return nil
+			return 0
 		case <-done:
 			done, late = nil, time.After(2*time.Second)
 		case <-late:
-			return nil // the caller knows that the job has not ended in time
+			return 0 // the caller knows that the job has not ended in time
 		case s := <-signals:
 			if r.repeated(s) {
 				break
@@ -398,7 +403,7 @@ func (r *running) passOn(ctx context.Context, signals <-chan os.Signal, failure 
 			case syscall.SIGTSTP:
 				r.pause()
 			case syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT:
-				return plugin.Errorf(plugin.System, "%s: %v before all output of the ranks was taken", r.job.Label, s)
+				return s.(syscall.Signal)
 			}
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"syscall"
 	"testing"
 	"time"
 
@@ -64,4 +65,18 @@ func TestUntakenOutputHidesNothing(t *testing.T) {
 	require.Contains(t, text, "test: waiting until the output of the ranks is read\n")
 	close(out.released)
 	require.Error(t, <-ended)
+}
+
+// A signal that comes while output is still to be taken asks for the end of the job, as any other does.
+func TestSignalBeforeOutputIsTaken(t *testing.T) {
+	j, out, stderr := untakenJob(t, "echo output; exit 5")
+	defer close(out.released)
+	signals, ended := make(chan os.Signal, 1), make(chan error, 1)
+	go func() { ended <- Run(context.Background(), j, signals) }()
+	<-out.entered
+	require.Contains(t, stderr(), "exited with status 5") // the launcher waits for the output now
+	signals <- syscall.SIGTERM
+	var failure *Failure
+	require.ErrorAs(t, <-ended, &failure)
+	require.Equal(t, syscall.SIGTERM, failure.Asked)
 }
