@@ -36,6 +36,7 @@ type agentRecord struct {
 // agentEnd says how the ranks of one machine ended.
 type agentEnd struct {
 	First    int               `json:"first_failed_rank"` // -1: none
+	Ago      time.Duration     `json:"failed_ago_ns"`     // since then
 	Exits    []launch.Exit     `json:"exits"`             // of all, when one failed
 	Error    string            `json:"error"`             // why they were not started
 	Problems []string          `json:"problems"`
@@ -201,6 +202,9 @@ func (a *agent) report(err error) {
 		if err != nil {
 			end.Problems = append(end.Problems, "no records: "+err.Error())
 		}
+	}
+	if failure != nil {
+		end.Ago = time.Since(failure.Began) - failure.First.After
 	}
 	if launch.WriteMessage(a.out, a.job.Marker, agentMessage{End: &end}) != nil || a.records == "" {
 		return

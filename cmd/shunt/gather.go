@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/shunt-ccl/shunt/cmd/shunt/internal/launch"
 	"github.com/shunt-ccl/shunt/cmd/shunt/internal/records"
@@ -35,6 +36,7 @@ type gathered struct {
 	ranks    int
 	reports  bool
 	end      *agentEnd // nil: it has not
+	failed   time.Time // its first rank to fail, by the clock here
 	problems []string
 }
 
@@ -98,7 +100,7 @@ func (g *gathering) intercept(at, _ int, to io.Writer, say func(string)) io.Writ
 				h.problems = append(h.problems, fmt.Sprintf("%s:%s was not brought here: %v", h.name, m.Record.Path, err))
 			}
 		case m.End != nil:
-			h.end = m.End
+			h.end, h.failed = m.End, time.Now().Add(-m.End.Ago)
 			h.problems = append(h.problems, m.End.Problems...)
 			if whole {
 				say(keptLine)
@@ -114,6 +116,26 @@ func (g *gathering) reported(at int) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return !g.hosts[at].reports || g.hosts[at].end != nil
+}
+
+// blame has a failure be of the machine whose rank was the first to fail, which need not be the first to end.
+func (g *gathering) blame(failure *launch.Failure) {
+	if g == nil || failure.Asked != 0 {
+		return
+	}
+	ends := slices.Clone(failure.Exits)
+	for i, h := range g.hosts {
+		if h.end == nil {
+			continue
+		}
+		for _, e := range h.end.Exits {
+			if e.Rank == h.end.First {
+				e.Rank, e.After = i, h.failed.Sub(failure.Began)
+				ends[i] = e
+			}
+		}
+	}
+	failure.First = failure.Exits[launch.FirstOf(ends[failure.First.Rank], ends).Rank]
 }
 
 // close notes which launchers have ended without a report.

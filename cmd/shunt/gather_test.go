@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/shunt-ccl/shunt/cmd/shunt/internal/launch"
 	"github.com/shunt-ccl/shunt/host/report"
 )
 
@@ -220,4 +221,30 @@ func TestHostfileSignals(t *testing.T) {
 	var all runReport
 	require.NoError(t, json.Unmarshal([]byte(value), &all))
 	require.Equal(t, 9, all.Exits[0].Status)
+}
+
+// The machine whose launcher ends first need not be the one whose rank failed first.
+func TestHostfileBlamesTheFirstRankToFail(t *testing.T) {
+	began := time.Now()
+	ends := func(rank, status int, signal syscall.Signal, after time.Duration) gathered {
+		return gathered{failed: began.Add(after), end: &agentEnd{First: rank,
+			Exits: []launch.Exit{{Rank: rank - 1}, {Rank: rank, Status: status, Signal: signal, After: time.Hour}}}}
+	}
+	launchers := []launch.Exit{{Rank: 0, Status: 1, After: 2 * time.Second},
+		{Rank: 1, Status: 137, After: 5 * time.Second}}
+	for name, c := range map[string]struct {
+		want  int
+		hosts []gathered
+	}{
+		"killed":     {1, []gathered{ends(1, 1, 0, 1000*time.Millisecond), ends(3, -1, 9, 1100*time.Millisecond)}},
+		"the second": {1, []gathered{ends(1, 1, 0, 1000*time.Millisecond), ends(3, 7, 0, 900*time.Millisecond)}},
+		"the first":  {0, []gathered{ends(1, 1, 0, 1000*time.Millisecond), ends(3, 7, 0, 1001*time.Millisecond)}},
+		"no report":  {0, []gathered{ends(1, 1, 0, 1000*time.Millisecond), {}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			failure := &launch.Failure{First: launchers[0], Exits: launchers, Began: began}
+			(&gathering{hosts: c.hosts}).blame(failure)
+			require.Equal(t, launchers[c.want], failure.First)
+		})
+	}
 }

@@ -75,9 +75,10 @@ secret of the job's own. A rank that fails ends the job on all machines, and so 
 machine that is lost. --records brings the records of all machines together in DIR
 here.
 
-Exit status: that of the first rank to fail, 128 plus the number of the signal
-that ended it, 124 after --timeout, 2 or 3 when the job could not be started, or 3 when
-all ranks succeeded and their output could not be written.`,
+Exit status: that of the first rank to fail, or 128 plus the number of the signal that
+ended it, which counts before other failures within 0.2 s; 124 after --timeout, 2 or 3
+when the job could not be started, or 3 when all ranks succeeded and their output could
+not be written.`,
 		Example: "  shunt run -n 4 --prefix --records records -- python3 train.py --epochs 3",
 		Args:    atLeastOne("PROGRAM"),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -266,6 +267,7 @@ func finish(c *cobra.Command, report runReport, err error, left *records.Dir, ga
 	var ended *exitError // the job took too long, and its ranks ended well
 	switch {
 	case errors.As(err, &failure):
+		gather.blame(failure)
 		report.First, report.Exits = failure.First.Rank, failure.Exits
 	case errors.As(err, &ended):
 	case err != nil:

@@ -18,6 +18,7 @@ type Exit struct {
 	Ended  bool           `json:"ended_by_launcher"` // by the launcher, as another one failed or the job was to end
 
 	launcher   bool // of that host, not of a rank
+	forwarded  bool // the launcher had passed the signal on
 	unreported bool // status 0, and Job.Reported found no report
 }
 
@@ -44,12 +45,38 @@ func (e Exit) name() string {
 	return fmt.Sprintf("rank %d (pid %d)", e.Rank, e.PID)
 }
 
+// crashed reports whether a signal ended the rank that is neither the launcher's nor a program's own reaction to an
+// error, as of a peer.
+func (e Exit) crashed() bool {
+	return e.Signal != 0 && !e.forwarded && e.Signal != syscall.SIGABRT && e.Signal != syscall.SIGPIPE
+}
+
+// alike is the time within which failures are taken as of one time. A rank that is killed may be gone for its peers,
+// which then exit, before the kernel has taken its memory apart.
+const alike = 200 * time.Millisecond
+
+// FirstOf returns the failure that the others came of, where seen was seen first: of those at the same time one by a
+// signal, else the earliest. None that the launcher caused counts, unless it is seen.
+func FirstOf(seen Exit, all []Exit) Exit {
+	first := seen
+	for _, e := range all {
+		if !e.Failed() || e.Ended || seen.Ended || e.After > seen.After+alike {
+			continue
+		}
+		if crashed := e.crashed(); crashed == first.crashed() && e.After < first.After || crashed && !first.crashed() {
+			first = e
+		}
+	}
+	return first
+}
+
 // Failure is the error of a job of which a rank failed.
 type Failure struct {
 	Label string
 	World int
-	First Exit   // the failure that ended the job
-	Exits []Exit // of all ranks, by rank
+	First Exit      // the failure that ended the job
+	Began time.Time // of the job
+	Exits []Exit    // of all ranks, by rank
 
 	Asked    syscall.Signal // that asked for the end; 0: none
 	Told     bool           // ctx, or a second signal, had asked for the end before a rank failed

@@ -313,12 +313,13 @@ func (r *running) wait(ctx context.Context, signals <-chan os.Signal) *Failure {
 		}
 	}
 	var asked syscall.Signal // the first that asks for the end
-	insisted, told := false, false
+	insisted, told, forwarded := false, false, map[syscall.Signal]bool{}
 	done := ctx.Done()
 	for left := r.job.World; left > 0; {
 		select {
 		case e := <-r.ended:
 			e.Ended = ending && e.Failed()
+			e.forwarded = forwarded[e.Signal]
 			at := e.Rank - r.number(0)
 			exits[at] = e
 			r.tell(e)
@@ -349,6 +350,7 @@ func (r *running) wait(ctx context.Context, signals <-chan os.Signal) *Failure {
 			case r.job.Machines != nil:
 				r.sayAll(SignalLine(number))
 			default:
+				forwarded[number] = true
 				r.signal(number)
 			}
 			switch number {
@@ -366,7 +368,8 @@ func (r *running) wait(ctx context.Context, signals <-chan os.Signal) *Failure {
 	if first == nil {
 		return nil
 	}
-	return &Failure{Label: r.job.Label, World: r.world(), First: *first, Exits: exits, Asked: asked, Told: told}
+	return &Failure{Label: r.job.Label, World: r.world(), First: FirstOf(*first, exits), Exits: exits, Began: r.began,
+		Asked: asked, Told: told}
 }
 
 // untaken is how long output may be not taken before the failure that the job ended with is told. Tests change it.

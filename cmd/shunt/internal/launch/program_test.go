@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -61,4 +62,37 @@ func TestWhoHadEndedBefore(t *testing.T) {
 	require.Equal(t, first+"\njob: ranks 1, 3 had exited with status 0 before", failed(early, late, early))
 	require.Equal(t, first+"\njob: ranks 1, 2, 3, 4, 5, 6, 7, 8, 2 more had exited with status 0 before",
 		failed(slices.Repeat([]time.Duration{early}, 10)...))
+}
+
+// The exit status is of the failure that the others came of. Where a rank is killed others may be seen to fail before.
+func TestFirstOfSeveralFailures(t *testing.T) {
+	end := func(rank, status int, signal syscall.Signal, after time.Duration) Exit {
+		return Exit{Rank: rank, Status: status, Signal: signal, After: after}
+	}
+	const ms = time.Millisecond
+	for name, c := range map[string]struct {
+		want int // rank
+		ends []Exit
+	}{
+		"killed, seen late":   {1, []Exit{end(0, 1, 0, 1000*ms), end(1, -1, 9, 1050*ms), end(2, 1, 0, 1010*ms)}},
+		"killed later":        {0, []Exit{end(0, 1, 0, 1000*ms), end(1, -1, 9, 1300*ms)}},
+		"the earliest":        {1, []Exit{end(0, 1, 0, 1001*ms), end(1, 3, 0, 1000*ms), end(2, 0, 0, 10*ms)}},
+		"aborted of an error": {0, []Exit{end(0, 1, 0, 1000*ms), end(1, -1, syscall.SIGABRT, 1001*ms)}},
+		"two are killed":      {2, []Exit{end(0, 1, 0, 1000*ms), end(1, -1, 9, 1020*ms), end(2, -1, 9, 1010*ms)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &running{job: Job{World: len(c.ends), Part: &Part{World: len(c.ends)}}, ended: make(chan Exit, len(c.ends))}
+			for _, e := range c.ends {
+				r.ended <- e
+			}
+			require.Equal(t, c.want, r.wait(t.Context(), nil).First.Rank)
+		})
+	}
+	// What the launcher did says nothing.
+	first, sent := end(0, 1, 0, 1000*ms), end(1, -1, syscall.SIGTERM, 1001*ms)
+	sent.forwarded = true
+	require.Equal(t, first, FirstOf(first, []Exit{first, sent}))
+	sent.forwarded, sent.Ended = false, true
+	require.Equal(t, first, FirstOf(first, []Exit{first, sent}))
+	require.Equal(t, sent, FirstOf(sent, []Exit{first, sent}))
 }
