@@ -48,6 +48,7 @@ func TestStoppedJobWarnsOfNothing(t *testing.T) {
 	c := exec.Command(self, "run", "-n", "3", "--", self, "endless")
 	c.Env = append(os.Environ(), "SHUNT_STALL_WARNING=2s")
 	c.Stderr = &stderr
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // as a shell that could continue it starts a job
 	out, err := c.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, c.Start())

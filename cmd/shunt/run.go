@@ -37,15 +37,15 @@ func newRun() *cobra.Command {
 		Short: "Run a program as the ranks of a job",
 		Long: `Run a program as the ranks of a job, on this machine or those of a hostfile.
 
-Every rank gets SHUNT_RANK, SHUNT_WORLD and SHUNT_ID, by which it finds the
-others, and what torch.distributed reads: RANK, WORLD_SIZE, LOCAL_RANK,
-LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Signals are passed on: Ctrl-Z stops the
-ranks of this machine, too, and fg continues them. When a rank fails, the others have
---grace to report it themselves and are then ended. --timeout ends the job, and so does
-a second SIGINT or SIGTERM, 0.5 s after the first or later: the ranks get SIGTERM, and
-after --grace, 2 s at least, SIGKILL. No process of the job outlives it, but for those
-that have begun a session of their own (setsid), and those in a process group of their
-own whose environment was cleared.
+Every rank gets SHUNT_RANK, SHUNT_WORLD and SHUNT_ID, by which it finds the others, and
+what torch.distributed reads: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,
+MASTER_ADDR and MASTER_PORT. Signals are passed on: Ctrl-Z stops the ranks of this
+machine, too, and fg continues them; without a shell it does nothing. When a rank fails,
+the others have --grace to report it themselves and are then ended. --timeout ends the
+job, and so does a second SIGINT or SIGTERM, 0.5 s after the first or later: the ranks
+get SIGTERM, and after --grace, 2 s at least, SIGKILL. No process of the job outlives
+it, but for those that have begun a session of their own (setsid), and those in a
+process group of their own whose environment was cleared.
 
 With --prefix, and where the output goes to a file or a pipe, lines of ranks of up to
 1 MiB do not mix, and PYTHONUNBUFFERED=1 is set, unless it is set already: Python would

@@ -367,6 +367,31 @@ func TestStoppedLauncherStopsItsRanks(t *testing.T) {
 	require.NoError(t, cmd.Wait())
 }
 
+// Ctrl-Z stops nothing where no shell could continue it, as of a launcher that ssh -t or tmux has started itself.
+func TestCtrlZWithoutAShell(t *testing.T) {
+	if os.Getenv("LAUNCH_CHILD") != "" {
+		signals := make(chan os.Signal, 2)
+		signal.Notify(signals, syscall.SIGTSTP, syscall.SIGUSR1)
+		require.NoError(t, Run(context.Background(), Job{World: 1, Path: "sh", Label: "test",
+			Args: []string{"-c", "trap 'kill $!; exit 0' USR1; sleep 300 & echo began; wait"}}, signals))
+		return
+	}
+	_, far := terminaltest.Open(t)
+	cmd := exec.Command(os.Args[0], "-test.run", "^TestCtrlZWithoutAShell$")
+	cmd.Env = append(os.Environ(), "LAUNCH_CHILD=1")
+	cmd.Stdin, cmd.SysProcAttr = far, &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	defer time.AfterFunc(20*time.Second, func() { _ = cmd.Process.Kill() }).Stop()
+	_, err = fmt.Fscanln(stdout, new(string))
+	require.NoError(t, err)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTSTP))
+	require.NoError(t, cmd.Process.Signal(syscall.SIGUSR1))
+	_, _ = io.Copy(io.Discard, stdout)
+	require.NoError(t, cmd.Wait())
+}
+
 // A rank that ends before all have joined ends the waiting of the others at
 // once, whether it is the one they ask or another, and with whatever status.
 func TestRanksHearOfOneThatWillNotJoin(t *testing.T) {

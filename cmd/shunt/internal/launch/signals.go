@@ -1,9 +1,13 @@
 package launch
 
 import (
+	"bytes"
+	"fmt"
 	"os"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // oneRequest is the time in which the same signal again is the same request: timeout signals its child and then its own
@@ -25,12 +29,47 @@ func (r *running) repeated(s os.Signal) bool {
 }
 
 // pause stops the ranks of this machine, which are not in the terminal's group, and then this process. SIGCONT is
-// forwarded as other signals are.
+// forwarded as other signals are. Where the terminal has no shell that could continue this process, nothing is stopped.
 func (r *running) pause() {
+	if onTerminal() && !hasShell() {
+		return
+	}
 	if r.job.Machines == nil {
 		r.signal(syscall.SIGSTOP)
 	}
 	_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+}
+
+// onTerminal reports whether this process can be signalled from a terminal.
+func onTerminal() bool {
+	tty, err := os.Open("/dev/tty")
+	if err == nil {
+		_ = tty.Close() // was not used
+	}
+	return err == nil
+}
+
+// hasShell reports whether an ancestor of this process is in its session and in another process group. The group is
+// orphaned otherwise, as of what ssh -t, tmux or a container starts itself, and the kernel discards SIGTSTP there, but
+// not SIGSTOP.
+func hasShell() bool {
+	session, err := unix.Getsid(0)
+	for pid := os.Getpid(); err == nil; {
+		var text []byte
+		if text, err = os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err != nil {
+			break
+		}
+		parent := 0
+		_, err = fmt.Sscanf(string(text[bytes.LastIndexByte(text, ')')+1:]), " %c %d", new(rune), &parent)
+		if of, gone := unix.Getsid(parent); parent == 0 || gone != nil || of != session {
+			return false
+		}
+		if group, gone := unix.Getpgid(parent); gone == nil && group != unix.Getpgrp() {
+			return true
+		}
+		pid = parent
+	}
+	return true // it is not known
 }
 
 // sayAll writes a line to the launchers of machines.
