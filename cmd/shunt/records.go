@@ -43,7 +43,7 @@ whether it ended in its stream is not seen.`,
 
 // lastRecords sums up the records of a failed job, as text that follows the message
 // that says how it ended.
-func lastRecords(dir *records.Dir, gather *gathering) (records.Summary, string) {
+func lastRecords(dir *records.Dir, gather *gathering, timedOut bool) (records.Summary, string) {
 	summary, err := dir.Read()
 	if gather != nil {
 		summary.Skipped = append(summary.Skipped, gather.skipped()...)
@@ -52,7 +52,11 @@ func lastRecords(dir *records.Dir, gather *gathering) (records.Summary, string) 
 	case err != nil:
 		return summary, fmt.Sprintf("no records: %v", err)
 	case len(summary.Communicators)+len(summary.Skipped) == 0:
-		return summary, "there are no records in " + dir.Path + ": no communicator failed, or no rank could write one"
+		text := "there are no records in " + dir.Path + ": no communicator failed, or no rank could write one"
+		if timedOut {
+			text += "; to get records of a job that hangs, set SHUNT_TIMEOUT (60 s unless set) well below --timeout"
+		}
+		return summary, text
 	}
 	return summary, summary.String() + "the records are in " + dir.Path
 }

@@ -53,7 +53,8 @@ keep output back.
 
 With --records DIR, ranks whose communicator fails write there what they ran last,
 and a failed job ends with a summary: which ranks were in which call, which were
-behind, and which wrote no file. See shunt records.
+behind, and which wrote no file. See shunt records. A communicator that hangs fails
+after SHUNT_TIMEOUT, which has to be shorter than --timeout.
 
 With --nccl a program for NVIDIA's NCCL runs over Shunt unchanged: Shunt's libnccl.so.2
 is loaded before the program's own (LD_PRELOAD). A message says so when no process
@@ -284,7 +285,7 @@ func finish(c *cobra.Command, report runReport, err error, left *records.Dir, ga
 		problems = gather.problems()
 	}
 	if left != nil && failure != nil {
-		summary, text := lastRecords(left, gather)
+		summary, text := lastRecords(left, gather, failure.TimedOut)
 		report.Records, err = &summary, fmt.Errorf("%w\n%s", err, text)
 	}
 	if wantsJSON(c) {
