@@ -83,7 +83,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	addCompletion(root)
 	command, err := root.ExecuteContextC(ctx)
 	err = classify(err)
-	if errors.Is(out.err, syscall.EPIPE) && command.Name() != "run" {
+	help, _ := command.Flags().GetBool("help") // false without the flag
+	if errors.Is(out.err, syscall.EPIPE) && (command.Name() != "run" || help) {
 		return 128 + int(syscall.SIGPIPE) // silently, as a command that does not handle the signal ends
 	}
 	code := exitOK

@@ -85,6 +85,7 @@ func TestCommandsWhoseOutputIsNotRead(t *testing.T) {
 		"conformance -n 2 --short -v --filter ^barrier/":   true,
 		"bench -n 2 --memory host --collective all_reduce": true,
 		"explain -n 2 --memory host":                       true,
+		"run --help":                                       true,
 		"run --nccl -n 2 yes":                              false,
 		"run --nccl -n 2 --prefix yes":                     false,
 	} {
