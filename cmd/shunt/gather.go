@@ -200,7 +200,7 @@ func (g *gathering) complete(report *runReport, failure *launch.Failure) {
 		if at := &report.Hosts[i]; h.end.Error != "" { // which that launcher has printed
 			at.Problems = append([]string{h.end.Error}, at.Problems...)
 		}
-		if failure != nil && i == failure.First.Rank {
+		if failure != nil && i == failure.First.Rank && !failure.Told {
 			report.First = h.end.First
 		}
 		for _, e := range h.end.Exits {

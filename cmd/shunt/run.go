@@ -269,7 +269,10 @@ func finish(c *cobra.Command, report runReport, err error, left *records.Dir, ga
 	switch {
 	case errors.As(err, &failure):
 		gather.blame(failure)
-		report.First, report.Exits = failure.First.Rank, failure.Exits
+		report.Exits = failure.Exits
+		if !failure.Told {
+			report.First = failure.First.Rank
+		}
 	case errors.As(err, &ended):
 	case err != nil:
 		return err
@@ -331,7 +334,7 @@ func attempt(c *cobra.Command, j launch.Job, timeout time.Duration, restarts int
 				return ran, &exitError{exitTimeout, errors.New(text)}
 			}
 			failure.TimedOut = true
-			return ran, fmt.Errorf("%s: %w", text, err)
+			return ran, fmt.Errorf("%s\n%w", text, err)
 		}
 		if !failed || ran > restarts || failure.Asked != 0 {
 			return ran, err
@@ -346,7 +349,7 @@ type runReport struct {
 	Seconds float64 `json:"seconds"`
 
 	Restarts int           `json:"restarts"`          // after failures, with --max-restarts
-	First    int           `json:"first_failed_rank"` // -1: none, or not known as its launcher was lost
+	First    int           `json:"first_failed_rank"` // -1: none before the job was to end, or its launcher was lost
 	Exits    []launch.Exit `json:"exits,omitempty"`   // of all ranks, when one failed; of a hostfile, those that are known
 	Hosts    []hostReport  `json:"hosts,omitempty"`   // of a hostfile
 

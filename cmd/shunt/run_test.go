@@ -116,6 +116,11 @@ func TestJobTimeout(t *testing.T) {
 			var report runReport
 			require.NoError(t, json.Unmarshal([]byte(stdout), &report), stdout)
 			require.False(t, report.OK)
+			require.Equal(t, 1, strings.Count(strings.SplitAfter(stderr, "\n")[0], "shunt run: "), stderr)
+			if name == "the ranks go on" {
+				require.Equal(t, -1, report.First, "none failed by itself")
+				require.True(t, report.Exits[0].Ended)
+			}
 		})
 	}
 	_, stderr, code := shunt(t, "run", "--timeout", "60s", "true")

@@ -102,6 +102,8 @@ func (f *Failure) Error() string {
 	for _, e := range f.Exits {
 		switch {
 		case e.Rank == f.First.Rank || !e.Failed():
+		case e.Ended && e.Signal == syscall.SIGKILL:
+			fmt.Fprintf(&b, "\n%s: %s had to be killed: SIGTERM did not end it", f.Label, e.name())
 		case e.Ended:
 			fmt.Fprintf(&b, "\n%s: %s had to be ended", f.Label, e.name())
 		default:

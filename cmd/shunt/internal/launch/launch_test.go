@@ -99,6 +99,8 @@ func TestStubbornRankIsKilled(t *testing.T) {
 	require.Equal(t, 4, failure.Status())
 	require.Equal(t, syscall.SIGKILL, failure.Exits[1].Signal)
 	require.True(t, failure.Exits[1].Ended)
+	require.Contains(t, err.Error(), "\ntest: rank 1 (pid "+strconv.Itoa(failure.Exits[1].PID)+
+		") had to be killed: SIGTERM did not end it")
 }
 
 func TestSignalsAreForwarded(t *testing.T) {
