@@ -23,6 +23,7 @@ import (
 // agentMessage is a message from the launcher of one machine to the launcher of the job. It travels among the output of
 // the ranks.
 type agentMessage struct {
+	Begun  bool         `json:"begun,omitempty"` // the first one
 	Record *agentRecord `json:"record,omitempty"`
 	End    *agentEnd    `json:"end,omitempty"` // the last one
 }
@@ -119,6 +120,9 @@ func (a *agent) listen(input *bufio.Reader, received chan<- os.Signal, lost func
 
 // run runs the ranks, and reports how they ended.
 func (a *agent) run(ctx context.Context, received <-chan os.Signal) error {
+	if a.job.Marker != "" {
+		_ = launch.WriteMessage(a.out, a.job.Marker, agentMessage{Begun: true}) // the report fails likewise
+	}
 	env, err := a.prepare()
 	if a.nccl != nil {
 		defer a.nccl.remove()

@@ -17,6 +17,7 @@ import (
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/plugin"
@@ -90,6 +91,25 @@ func TestHostfile(t *testing.T) {
 	stdout, stderr, code = shunt(t, append(flags, "-n", "3", self, "join")...)
 	require.Zero(t, code, stderr)
 	require.Equal(t, strings.Repeat("the sum of 3 is 3\n", 3), stdout)
+}
+
+// A signal ends a job whose remote shell does not connect.
+func TestHostfileSignalWhileConnecting(t *testing.T) {
+	flags, _ := machines(t, "node0\n")
+	begun := filepath.Join(t.TempDir(), "begun")
+	require.NoError(t, unix.Mkfifo(begun, 0o600))
+	shell := []byte("#!/bin/sh\n: >" + begun + "\nexec sleep 60\n")
+	require.NoError(t, os.WriteFile(flags[4], shell, 0o700)) //nolint:gosec // a program
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.Command(self, append(flags, "true")...)
+	require.NoError(t, cmd.Start())
+	defer time.AfterFunc(20*time.Second, func() { _ = cmd.Process.Kill() }).Stop()
+	_, err = os.ReadFile(begun)
+	require.NoError(t, err)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	require.Error(t, cmd.Wait())
+	require.Equal(t, 128+int(syscall.SIGTERM), cmd.ProcessState.ExitCode())
 }
 
 func TestHostfileFailure(t *testing.T) {

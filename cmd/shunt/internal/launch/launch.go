@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -47,6 +48,8 @@ type Job struct {
 	Lifeline func(rank, restart int) []byte
 	// Intercept, if set, returns what takes the standard output of each process, which passes on to to what is output.
 	// say writes a line on the process's Lifeline. Close is called when the process has ended. nil: nothing takes it.
+	// A process that has written nothing does not read its Lifeline yet, as a remote shell that connects: a signal that
+	// asks for the end is sent to it itself then.
 	Intercept func(rank, restart int, to io.Writer, say func(line string)) io.WriteCloser
 	// Reported, if set, tells of a process that has ended with status 0 whether it has done its work. Where it has not,
 	// that is a failure: a remote shell may exit with status 0 and not have run its command.
@@ -106,7 +109,7 @@ func Run(ctx context.Context, j Job, signals <-chan os.Signal) error {
 	}
 	telling, stop := context.WithCancel(context.Background())
 	r := &running{job: j, id: bootstrap.NewLocalURL(), port: port, telling: telling, ended: make(chan Exit, j.World),
-		began: time.Now(), collected: make([]bool, j.World),
+		began: time.Now(), collected: make([]bool, j.World), begun: make([]atomic.Bool, j.World),
 		requests: map[os.Signal]time.Time{}}
 	if j.Part != nil {
 		r.id, r.port = j.Part.ID, j.Part.Port
@@ -152,8 +155,9 @@ type running struct {
 	collecting sync.Mutex
 	collected  []bool // by rank
 
-	lifelines []*lifeline  // of launchers of machines
-	heard     atomic.Int64 // how often those have written something
+	lifelines []*lifeline   // of launchers of machines
+	heard     atomic.Int64  // how often those have written something
+	begun     []atomic.Bool // which have, or need not, by number
 
 	telling context.Context // tells ranks that still join that one has ended
 	tellers sync.WaitGroup
@@ -237,8 +241,11 @@ func (r *running) connect(cmd *exec.Cmd, rank int, out, errs *outlet, line *life
 	stderr := s.writer(errs, prefix)
 	if r.job.Intercept != nil {
 		if between := r.job.Intercept(rank, r.job.Restart, stdout, line.say); between != nil {
-			s.between, stdout = between, &counted{between, &r.heard}
+			s.between, stdout = between, &counted{between, &r.heard, &r.begun[rank]}
 		}
+	}
+	if s.between == nil {
+		r.begun[rank].Store(true)
 	}
 	var err error
 	if cmd.Stdout, err = s.pipe(stdout); err == nil {
@@ -349,6 +356,9 @@ func (r *running) wait(ctx context.Context, signals <-chan os.Signal) *Failure {
 				r.pause()
 			case r.job.Machines != nil:
 				r.sayAll(SignalLine(number))
+				if slices.Contains(asks, s) {
+					r.signalSome(number, func(rank int) bool { return !r.begun[rank].Load() })
+				}
 			default:
 				forwarded[number] = true
 				r.signal(number)

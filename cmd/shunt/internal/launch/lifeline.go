@@ -76,13 +76,15 @@ func (l *lifeline) end() {
 	close(l.queued)
 }
 
-// counted counts what is written.
+// counted counts what is written, and notes that something was.
 type counted struct {
 	to    io.Writer
 	times *atomic.Int64
+	begun *atomic.Bool
 }
 
 func (c *counted) Write(p []byte) (int, error) {
 	c.times.Add(1)
+	c.begun.Store(true)
 	return c.to.Write(p)
 }

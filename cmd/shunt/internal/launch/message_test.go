@@ -75,19 +75,24 @@ func machinesJob(script string) (Job, *bytes.Buffer) {
 // Launchers of machines get signals and the request to end on their lifeline, behind what it begins with.
 func TestLaunchersAreToldOnTheirLifeline(t *testing.T) {
 	within(t, 0)
-	j, out := machinesJob(`trap 'echo signal' TERM USR1
+	out := &notifyingBuffer{found: make(chan struct{}), want: 2}
+	j, _ := machinesJob(`trap 'echo signal' TERM USR1 INT
 while read line; do echo "read $line"; [ "$line" = end ] && exit 3; done; exit 4`)
+	j.Stdout = out
 	signals := make(chan os.Signal, 3)
-	signals <- syscall.SIGUSR1
-	signals <- syscall.SIGINT
-	signals <- syscall.SIGINT // a second one asks for the end
+	go func() {
+		<-out.found // both read it
+		signals <- syscall.SIGUSR1
+		signals <- syscall.SIGINT
+		signals <- syscall.SIGINT // a second one asks for the end
+	}()
 	var failure *Failure
 	require.ErrorAs(t, Run(context.Background(), j, signals), &failure)
 	require.True(t, failure.Told)
 	require.Equal(t, []int{3, 3}, []int{failure.Exits[0].Status, failure.Exits[1].Status})
-	require.Equal(t, 2, bytes.Count(out.Bytes(), []byte("read job\n")))
-	require.Equal(t, 2, bytes.Count(out.Bytes(), []byte("read signal 10\n")))
-	require.NotContains(t, out.String(), "\nsignal\n")
+	require.Equal(t, 2, bytes.Count(out.buffer.Bytes(), []byte("read job\n")))
+	require.Equal(t, 2, bytes.Count(out.buffer.Bytes(), []byte("read signal 10\n")))
+	require.NotContains(t, out.buffer.String(), "\nsignal\n")
 }
 
 // One that does not end when asked to is ended by a signal, unless it still writes.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -14,11 +15,12 @@ import (
 // group, and a wrapper passes on the Ctrl-C that the launcher gets from the terminal too. Tests change it.
 var oneRequest = 500 * time.Millisecond
 
+// asks are the signals that ask for the end of the job.
+var asks = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
+
 // repeated says whether a signal repeats the request to end the job that it has just made.
 func (r *running) repeated(s os.Signal) bool {
-	switch s {
-	case syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT:
-	default:
+	if !slices.Contains(asks, s) {
 		return false
 	}
 	if made, before := r.requests[s]; before && time.Since(made) < oneRequest {
@@ -79,15 +81,22 @@ func (r *running) sayAll(line string) {
 	}
 }
 
-// signal sends a signal to every rank's group, and to what the ranks have put into others.
-func (r *running) signal(s syscall.Signal) {
+// signalSome sends a signal to the groups of some ranks.
+func (r *running) signalSome(s syscall.Signal, which func(rank int) bool) {
 	r.collecting.Lock()
 	defer r.collecting.Unlock()
 	for rank, cmd := range r.ranks {
-		if !r.collected[rank] {
+		if !r.collected[rank] && which(rank) {
 			_ = syscall.Kill(-cmd.Process.Pid, s)
 		}
 	}
+}
+
+// signal sends a signal to every rank's group, and to what the ranks have put into others.
+func (r *running) signal(s syscall.Signal) {
+	r.signalSome(s, func(int) bool { return true })
+	r.collecting.Lock()
+	defer r.collecting.Unlock()
 	r.eachMember(func(rank int, p *os.Process) {
 		group, err := syscall.Getpgid(p.Pid)
 		if err == nil && rank < len(r.ranks) && !r.collected[rank] && group != r.ranks[rank].Process.Pid {
