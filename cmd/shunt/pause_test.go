@@ -40,6 +40,43 @@ func endless() int {
 	}
 }
 
+// Ctrl-Z stops the ranks of this machine also where a hostfile names it, and what continues the job continues them.
+func TestStoppedHostfile(t *testing.T) {
+	flags, _ := machines(t, "localhost slots=2\n")
+	self, err := os.Executable()
+	require.NoError(t, err)
+	c := exec.Command(self, append(flags, "sh", "-c", "trap 'kill $!; exit 0' USR1; sleep 300 & echo $$; wait")...)
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	out, err := c.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, c.Start())
+	defer func() { _ = c.Process.Kill() }() // unless it has ended
+	pids := []int{c.Process.Pid, 0, 0}
+	for i := range pids[1:] {
+		_, err := fmt.Fscanln(out, &pids[1+i])
+		require.NoError(t, err)
+	}
+	stopped := func(want bool) func() bool {
+		return func() bool {
+			for _, pid := range pids {
+				stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+				if err != nil || strings.Contains(string(stat), ") T ") != want {
+					return false
+				}
+			}
+			return true
+		}
+	}
+	for range 2 {
+		require.NoError(t, c.Process.Signal(syscall.SIGTSTP))
+		require.Eventually(t, stopped(true), 10*time.Second, time.Millisecond)
+		require.NoError(t, c.Process.Signal(syscall.SIGCONT))
+		require.Eventually(t, stopped(false), 10*time.Second, time.Millisecond)
+	}
+	require.NoError(t, c.Process.Signal(syscall.SIGUSR1))
+	require.NoError(t, c.Wait())
+}
+
 // A job that was stopped, as by Ctrl-Z, does not count the time in which no rank ran.
 func TestStoppedJobWarnsOfNothing(t *testing.T) {
 	self, err := os.Executable()

@@ -80,6 +80,7 @@ func (r *remote) spread(j launch.Job, machines []launch.Machine, g *gathering) (
 		return j, plugin.Errorf(plugin.System, "shunt run: %w", errors.Join(err, wdErr))
 	}
 	head := launch.Job{World: len(machines), Label: j.Label, Stdout: j.Stdout, Stderr: j.Stderr, Grace: j.Grace}
+	head.Here = func(at int) bool { return isHere(machines[at].Host()) }
 	for _, m := range machines {
 		head.Machines = append(head.Machines, m.Name)
 	}
@@ -90,7 +91,7 @@ func (r *remote) spread(j launch.Job, machines []launch.Machine, g *gathering) (
 	}
 	env, places := carriedEnv(j.Env), meetings{address: address, port: r.port, world: world}
 	head.Command = func(rank int) []string {
-		if isHere(machines[rank].Host()) {
+		if head.Here(rank) {
 			return []string{self, "agent"}
 		}
 		quoted := "'" + strings.ReplaceAll(self, "'", `'\''`) + "'"

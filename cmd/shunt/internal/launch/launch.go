@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -41,6 +40,8 @@ type Job struct {
 	Part *Part
 	// Machines, if set, names what each process stands for: not a rank, but the launcher of one of these machines.
 	Machines []string
+	// Here, if set, tells which of these is this machine: its launcher gets SIGTSTP and SIGCONT for its ranks.
+	Here func(machine int) bool
 	// Command, if set, is the program and the arguments of each process, instead of Path and Args.
 	Command func(rank int) []string
 	// Lifeline, if set, is the first text on the standard input of each process. It stays open as long as the launcher
@@ -355,10 +356,7 @@ func (r *running) wait(ctx context.Context, signals <-chan os.Signal) *Failure {
 			case number == syscall.SIGTSTP:
 				r.pause()
 			case r.job.Machines != nil:
-				r.sayAll(SignalLine(number))
-				if slices.Contains(asks, s) {
-					r.signalSome(number, func(rank int) bool { return !r.begun[rank].Load() })
-				}
+				r.signalMachines(number)
 			default:
 				forwarded[number] = true
 				r.signal(number)

@@ -36,10 +36,15 @@ func (r *running) pause() {
 	if onTerminal() && !hasShell() {
 		return
 	}
-	if r.job.Machines == nil {
+	switch {
+	case r.job.Machines == nil:
 		r.signal(syscall.SIGSTOP)
+	case r.job.Here != nil:
+		r.signalSome(syscall.SIGTSTP, r.job.Here)
 	}
-	_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+	if r.job.Part == nil { // else the launcher of the job stops, and continues the ranks by a signal to this one
+		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+	}
 }
 
 // onTerminal reports whether this process can be signalled from a terminal.
@@ -78,6 +83,20 @@ func hasShell() bool {
 func (r *running) sayAll(line string) {
 	for _, l := range r.lifelines {
 		l.say(line)
+	}
+}
+
+// signalMachines forwards a signal to the ranks by way of the launchers of machines: by a line, or by itself where
+// SIGTSTP came so, or where a remote shell that connects does not read it yet.
+func (r *running) signalMachines(s syscall.Signal) {
+	direct := func(machine int) bool { return s == syscall.SIGCONT && r.job.Here != nil && r.job.Here(machine) }
+	r.signalSome(s, func(machine int) bool {
+		return direct(machine) || slices.Contains(asks, os.Signal(s)) && !r.begun[machine].Load()
+	})
+	for machine, l := range r.lifelines {
+		if !direct(machine) {
+			l.say(SignalLine(s))
+		}
 	}
 }
 
