@@ -182,23 +182,29 @@ func (r *running) start(paths []string) error {
 }
 
 // startRank starts one rank, whose output goes to out and errs.
-func (r *running) startRank(rank int, path string, out, errs *outlet) error {
+func (r *running) startRank(rank int, path string, out, errs *outlet) (failed error) {
 	cmd := exec.Command(path)
 	cmd.Args = r.job.Command(rank)
 	cmd.Env = r.environment(rank)
 	if rank == 0 {
 		cmd.Stdin = r.job.Stdin
 	}
+	s := &streams{}
+	defer s.started()
 	var line *lifeline
 	if r.job.Lifeline != nil {
-		pipe, err := cmd.StdinPipe() // closed when the process has ended
+		read, write, err := os.Pipe()
 		if err != nil {
 			return plugin.Errorf(plugin.System, "%s: %w", r.job.Label, descriptors.Advise(err, ofRank))
 		}
-		line = newLifeline(pipe)
+		line, cmd.Stdin, s.ends = newLifeline(write), read, append(s.ends, read)
+		defer func() {
+			if failed != nil {
+				line.end()
+			}
+		}()
 	}
-	s, err := r.connect(cmd, rank, out, errs, line)
-	defer s.started()
+	err := r.connect(cmd, s, rank, out, errs, line)
 	// Where job.Stdin is no file, what copies it must not keep the job.
 	cmd.WaitDelay = time.Second
 	// Its own group, so that a rank's children end with it. If the launcher
@@ -230,8 +236,8 @@ func (r *running) startRank(rank int, path string, out, errs *outlet) error {
 
 // connect gives a rank its standard output and error: a terminal itself if nothing is added to it, else pipes to
 // writers of whole lines.
-func (r *running) connect(cmd *exec.Cmd, rank int, out, errs *outlet, line *lifeline) (*streams, error) {
-	s, prefix := &streams{}, ""
+func (r *running) connect(cmd *exec.Cmd, s *streams, rank int, out, errs *outlet, line *lifeline) error {
+	prefix := ""
 	if r.job.Prefix {
 		prefix = "[" + strconv.Itoa(r.number(rank)) + "] "
 	}
@@ -252,7 +258,7 @@ func (r *running) connect(cmd *exec.Cmd, rank int, out, errs *outlet, line *life
 	if cmd.Stdout, err = s.pipe(stdout); err == nil {
 		cmd.Stderr, err = s.pipe(stderr)
 	}
-	return s, err
+	return err
 }
 
 // reap waits for one rank and reports its end.

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"sort"
 	"strconv"
 	"strings"
@@ -224,6 +225,25 @@ func TestBadJobs(t *testing.T) {
 		return nil, nil
 	}
 	require.ErrorContains(t, Run(context.Background(), j, nil), "no file for rank 1")
+}
+
+// A job that could not be started leaves no descriptor open.
+func TestFailedStartLeavesNoDescriptor(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // it closes files that nobody has
+	count := func() int {
+		open, err := os.ReadDir("/proc/self/fd")
+		require.NoError(t, err)
+		return len(open)
+	}
+	j, _ := shell(1, "exit 0")
+	j.Lifeline = func(int, int) []byte { return nil }
+	j.Files = func(int) ([]*os.File, error) { return nil, plugin.Errorf(plugin.System, "no file") }
+	require.Error(t, Run(context.Background(), j, nil))
+	before := count()
+	for range 10 {
+		require.Error(t, Run(context.Background(), j, nil))
+	}
+	require.Eventually(t, func() bool { return count() <= before+5 }, 10*time.Second, 10*time.Millisecond)
 }
 
 // Ranks that write word by word, as an unbuffered Python does, to a file and

@@ -33,14 +33,14 @@ func ParseSignalLine(line string) (syscall.Signal, bool) {
 // lifeline is the way to the launcher of a machine. Its end of the pipe stays open: a launcher whose standard input
 // ends has lost the one that started it.
 type lifeline struct {
-	to io.Writer
+	to io.WriteCloser
 
 	mu     sync.Mutex
 	ended  bool
 	queued chan string
 }
 
-func newLifeline(to io.Writer) *lifeline {
+func newLifeline(to io.WriteCloser) *lifeline {
 	return &lifeline{to: to, queued: make(chan string, maxQueued)}
 }
 
@@ -68,12 +68,13 @@ func (l *lifeline) say(line string) {
 	}
 }
 
-// end lets write return.
+// end lets write return, when the process has ended or was not started.
 func (l *lifeline) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ended = true
 	close(l.queued)
+	_ = l.to.Close() // nobody reads it
 }
 
 // counted counts what is written, and notes that something was.
