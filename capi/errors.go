@@ -106,7 +106,7 @@ func go_last_error(number C.uint64_t, text *C.char, capacity C.uint64_t) (result
 	defer recovered(&result)
 	c, err := communicators.find(handle(number))
 	if err != nil {
-		return status(nil, err)
+		return C.int32_t(plugin.CodeOf(err)) // what is asked for is the thread's message, so that stays
 	}
 	copyText(text, capacity, c.last.get())
 	return 0

@@ -183,9 +183,12 @@ func (c *communicator) countsOnDevice(given *C.shunt_operation, op *host.Operati
 	return nil
 }
 
-// array returns a caller's array of one entry for each rank; nil stays nil.
+// noMemory bounds the addresses at which there is none, such as that of a member of a null structure.
+const noMemory = 4096
+
+// array returns a caller's array of one entry for each rank; nil stays nil, and is what lies nowhere.
 func (c *communicator) array(p *C.int64_t) []int64 {
-	if p == nil {
+	if uintptr(unsafe.Pointer(p)) < noMemory {
 		return nil
 	}
 	return unsafe.Slice((*int64)(unsafe.Pointer(p)), c.world)

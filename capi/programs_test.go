@@ -24,6 +24,12 @@ func TestSignalsAreTheProgramsOwn(t *testing.T) { succeed(t, 2, program(t, "test
 // Handlers run on a stack that has room for them, whatever the program forgot.
 func TestSignalHandlersHaveAStack(t *testing.T) { succeed(t, 2, program(t, "test/handlers.c")) }
 
+// Pointers of C may be numbers, which Go takes for a sign of damage where it moves a stack, as it often does here.
+func TestPointersThatAreNumbers(t *testing.T) {
+	t.Setenv("GOGC", "1")
+	succeed(t, 1, program(t, "test/numbers.c"))
+}
+
 // A thread's floating-point environment is the program's, and changes no result.
 func TestRoundingOfTheProgramIsItsOwn(t *testing.T) { succeed(t, 3, program(t, "test/rounding.c")) }
 

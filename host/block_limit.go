@@ -41,7 +41,10 @@ func (c *Communicator) DoFor(op *Operation, limit time.Duration) (*Request, erro
 		c.turn.Leave()
 		return nil, nil
 	}
+	over := false
+	defer c.unwind(&over)
 	state, err := c.run(op, limit)
+	over = true
 	switch state {
 	case ended:
 		c.turn.Leave()
@@ -70,7 +73,10 @@ func (g *Group) RunFor(c *Communicator, limit time.Duration) (*Request, error) {
 		}
 		return r.within(limit)
 	}
+	over := false
+	defer c.unwind(&over)
 	state, err := c.runGroup(operations, limit)
+	over = true
 	if state == ended {
 		c.turn.Leave()
 		return nil, err

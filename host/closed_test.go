@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -176,5 +177,27 @@ func TestWhoWaitsForARankThatHasLeftIsToldAtOnce(t *testing.T) {
 		require.NoError(t, errs[0], name)
 		require.ErrorIs(t, errs[1], plugin.Closed, name)
 		require.ErrorContains(t, errs[1], "has closed the communicator", name)
+	}
+}
+
+// A call that panics leaves a communicator that has failed, and that can be closed.
+func TestAPanicInACallLeavesTheTurn(t *testing.T) {
+	nowhere := unsafe.Slice((*int64)(unsafe.Add(unsafe.Pointer(nil), 16)), 1) // as a program in C may pass it
+	x, counts := make([]float32, 8), []int64{1}
+	op := host.Operation{Collective: plugin.AllToAllV, Send: at(x), Recv: at(x), SendCounts: counts, SendDispls: counts,
+		RecvCounts: nowhere, RecvDispls: counts, DType: plugin.Float32}
+	for name, call := range map[string]func(c *host.Communicator) error{
+		"do":     func(c *host.Communicator) error { return c.Do(&op) },
+		"do for": func(c *host.Communicator) error { _, err := c.DoFor(&op, time.Minute); return err },
+	} {
+		errs := worldErrors(t, 1, nil, func(c *host.Communicator) error {
+			func() {
+				defer func() { require.NotNil(t, recover(), name) }()
+				t.Error(name, call(c))
+			}()
+			return c.Barrier(nil)
+		})
+		require.ErrorIs(t, errs[0], plugin.Internal, name)
+		require.ErrorContains(t, errs[0], "ended with a panic", name)
 	}
 }

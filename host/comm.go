@@ -96,9 +96,23 @@ func (c *Communicator) Do(op *Operation) error {
 		c.turn.Leave()
 		return nil
 	}
+	over := false
+	defer c.unwind(&over)
 	_, err := c.run(op, 0)
+	over = true
 	c.turn.Leave()
 	return err
+}
+
+// unwind is deferred by calls that hold the turn. One that panics, as at an array that cannot be read, fails the
+// communicator and leaves the turn: whoever recovers from it, as the C library does, can close the communicator.
+func (c *Communicator) unwind(over *bool) {
+	if *over {
+		return
+	}
+	c.fail(&plugin.Error{Code: plugin.Internal, Rank: c.Rank(), Message: fmt.Sprintf(
+		"a call on rank %d ended with a panic; look whether its arguments point to memory that can be read", c.Rank())}, true)
+	c.turn.Leave()
 }
 
 // enter takes the turn for a call that may wait for it.

@@ -31,8 +31,11 @@ func (c *Communicator) doGroup(ctx context.Context, operations []Operation) erro
 			return err
 		}
 	}
-	defer c.turn.Leave()
+	over := false
+	defer c.unwind(&over)
 	_, err := c.runGroup(operations, 0)
+	over = true
+	c.turn.Leave()
 	return err
 }
 

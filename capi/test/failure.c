@@ -140,5 +140,11 @@ int main(void) {
   OK(shunt_close(side));
   OK(shunt_close(comm));
   CHECK(shunt_get_async_error(comm, &now) == SHUNT_INVALID_ARGUMENT && now == SHUNT_OK);
+
+  /* there is no message of a closed communicator: it is the thread's, which stays */
+  char said[1024];
+  CHECK(shunt_get_unique_id(NULL, 0) == SHUNT_INVALID_ARGUMENT);
+  snprintf(said, sizeof said, "%s", shunt_last_error(NULL));
+  CHECK(strstr(shunt_last_error(comm), said) != NULL && strstr(shunt_last_error(NULL), said) != NULL);
   return 0;
 }

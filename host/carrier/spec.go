@@ -53,7 +53,11 @@ func ParseSpec(text string) (Spec, error) {
 		}
 		spec.Target = path
 	}
-	if spec.Target == "" || len(spec.Target) > 4096 || strings.ContainsRune(spec.Target, 0) {
+	if len(spec.Target) > 4096 {
+		return Spec{}, plugin.Errorf(plugin.InvalidArgument, "transport %.200q: what is behind %s: has %d bytes, want at most 4096",
+			text, carrier, len(spec.Target))
+	}
+	if spec.Target == "" || strings.ContainsRune(spec.Target, 0) {
 		return Spec{}, plugin.Errorf(plugin.InvalidArgument, "transport %q: no name or path behind %s:", text, carrier)
 	}
 	return spec, nil

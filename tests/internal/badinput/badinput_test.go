@@ -187,6 +187,7 @@ func TestSpecs(t *testing.T) {
 		{"", "no name or path"},
 		{"builtin:", "no name or path behind builtin:"},
 		{"network:shm", `unknown carrier "network"; known are builtin, shared and process`},
+		{"shared:/" + strings.Repeat("x", 4096), "what is behind shared: has 4097 bytes, want at most 4096"},
 		{"process:/x#sha256=abc", "sha256 is not 64 hexadecimal digits"},
 		{"process:/x#sha256=", "sha256 is not 64 hexadecimal digits"},
 		{"process:/x#sha256", "sha256 is not 64 hexadecimal digits"},
