@@ -2,12 +2,15 @@ package host_test
 
 import (
 	"errors"
+	"os"
+	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/plugin"
@@ -182,7 +185,10 @@ func TestWhoWaitsForARankThatHasLeftIsToldAtOnce(t *testing.T) {
 
 // A call that panics leaves a communicator that has failed, and that can be closed.
 func TestAPanicInACallLeavesTheTurn(t *testing.T) {
-	nowhere := unsafe.Slice((*int64)(unsafe.Add(unsafe.Pointer(nil), 16)), 1) // as a program in C may pass it
+	page, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, unix.Munmap(page)) }()
+	nowhere := unsafe.Slice((*int64)(unsafe.Pointer(unsafe.SliceData(page))), 1)
 	x, counts := make([]float32, 8), []int64{1}
 	op := host.Operation{Collective: plugin.AllToAllV, Send: at(x), Recv: at(x), SendCounts: counts, SendDispls: counts,
 		RecvCounts: nowhere, RecvDispls: counts, DType: plugin.Float32}
@@ -192,6 +198,7 @@ func TestAPanicInACallLeavesTheTurn(t *testing.T) {
 	} {
 		errs := worldErrors(t, 1, nil, func(c *host.Communicator) error {
 			func() {
+				defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 				defer func() { require.NotNil(t, recover(), name) }()
 				t.Error(name, call(c))
 			}()
