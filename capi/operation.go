@@ -186,7 +186,8 @@ func (c *communicator) countsOnDevice(given *C.shunt_operation, op *host.Operati
 // noMemory bounds the addresses at which there is none, such as that of a member of a null structure.
 const noMemory = 4096
 
-// array returns a caller's array of one entry for each rank; nil stays nil, and is what lies nowhere.
+// array returns a caller's array of one entry for each rank; nil for null, and for an address at which there is no
+// memory.
 func (c *communicator) array(p *C.int64_t) []int64 {
 	if uintptr(unsafe.Pointer(p)) < noMemory {
 		return nil

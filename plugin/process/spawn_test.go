@@ -82,7 +82,7 @@ func TestPluginThatIsReapedByOthers(t *testing.T) {
 	require.NoError(t, c.Close())
 }
 
-// A file system that does not respond holds an execution, and the thread that began it, for as long as it likes. The
+// A file system that does not respond can hold an execution, and the thread that began it, without end. The
 // start ends in time all the same, and what is executed later is killed.
 func TestStartEndsInTimeWhereExecutionHangs(t *testing.T) {
 	defer func() { execute = startProcess }()

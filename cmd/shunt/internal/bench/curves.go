@@ -13,7 +13,7 @@ type Span struct {
 	Name string `json:"name,omitempty"`
 }
 
-// schedule is what is to be chosen at every size: spans, ascending, the last one without end.
+// schedule holds the choice for every size: spans, ascending, the last one without end.
 type schedule []Span
 
 // at returns what is to be chosen at a size.
@@ -51,7 +51,7 @@ func (s schedule) like(other []Span, to int64, known func(string) bool) schedule
 	return s
 }
 
-// decision is what is best at one measured size, and what runs there without a file.
+// decision holds the best algorithm at one measured size, and the one that runs there without a file.
 type decision struct {
 	bytes         int64
 	best, untuned string

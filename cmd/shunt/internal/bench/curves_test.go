@@ -12,7 +12,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// estimates is what a table chooses by without a file, and algorithms that may be measured.
+// estimates holds the candidates of a choice, with the costs that decide without a file, and which may be measured.
 type estimates struct {
 	request    plugin.Request
 	candidates []selector.Candidate
