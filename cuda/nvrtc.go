@@ -48,11 +48,7 @@ func (c *Compiler) Compile(name, source string, ptx bool, options ...string) ([]
 	}
 	var image, log *C.char
 	var bytes C.size_t
-	// The array of options is copied to C: it holds C pointers only.
-	array := (**C.char)(C.malloc(C.size_t(len(list)) * C.size_t(unsafe.Sizeof(uintptr(0)))))
-	defer C.free(unsafe.Pointer(array))
-	copy(unsafe.Slice(array, len(list)), list)
-	r := C.sn_compile(s, n, array, C.int(len(options)), want, &image, &bytes, &log)
+	r := C.sn_compile(s, n, &list[0], C.int(len(options)), want, &image, &bytes, &log)
 	defer C.free(unsafe.Pointer(image))
 	defer C.free(unsafe.Pointer(log))
 	if r != 0 {

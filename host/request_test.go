@@ -3,6 +3,9 @@ package host_test
 import (
 	"errors"
 	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -84,6 +87,44 @@ func TestGroupsMayBeFilledAgain(t *testing.T) {
 		g.Add(host.Operation{Collective: plugin.Broadcast, Root: -1})
 		close(come)
 		return errors.Join(first.Wait(t.Context()), second.Wait(t.Context()))
+	})
+}
+
+// What earlier calls have used may be freed memory by now, and the collector may be at work: it ends the program
+// where it finds such an address.
+func TestTheMemoryOfEarlierCallsMayBeGone(t *testing.T) {
+	type node struct{ next *node }
+	var list *node // a chain, which the collector follows step by step
+	for range 1 << 18 {
+		list = &node{list}
+	}
+	var collector sync.WaitGroup
+	var over atomic.Bool
+	defer collector.Wait()
+	defer over.Store(true)
+	collector.Go(func() {
+		for !over.Load() {
+			runtime.GC()
+		}
+		runtime.KeepAlive(list)
+	})
+	const n = 4
+	world(t, n, func(c *host.Communicator) error {
+		for range 20 {
+			for _, sizes := range [][]int{{64 << 10}, {1, 1, 1}} { // nothing takes the place of the long ones at once
+				var g host.Group
+				for i, size := range sizes {
+					g.Add(*message(plugin.Send, make([]byte, size), (c.Rank()+1+i)%n))
+					g.Add(*message(plugin.Recv, make([]byte, size), (c.Rank()+n-1-i)%n))
+				}
+				if err := g.Run(c); err != nil {
+					return err
+				}
+				runtime.GC()
+				runtime.GC()
+			}
+		}
+		return nil
 	})
 }
 

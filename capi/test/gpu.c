@@ -214,16 +214,18 @@ int main(void) {
   GPU(MemAlloc(&send, sizeof host));
   GPU(MemAlloc(&recv, sizeof host));
 
-  /* One by one, in a stream and in the default stream, and in place. */
+  /* One by one, in a stream, in the default stream, and in place in those of numbers (cuda.h: CU_STREAM_LEGACY and
+   * CU_STREAM_PER_THREAD). */
   reduce(comm, send, recv, stream, 0);
   reduce(comm, send, recv, NULL, 1);
-  reduce(comm, recv, recv, stream, 2);
+  for (uintptr_t number = 1; number <= 2; number++)
+    reduce(comm, recv, recv, (gpu_handle)number, 2);
 
   /* Asked without waiting. */
   OK(shunt_get_async_error(comm, &status));
   CHECK(status == SHUNT_OK);
   OK(shunt_records(comm, record, sizeof record, NULL));
-  CHECK(strstr(record, "\"number\":3,\"collective\":\"all_reduce\"") != NULL);
+  CHECK(strstr(record, "\"number\":4,\"collective\":\"all_reduce\"") != NULL);
   CHECK(strstr(record, "\"state\":\"enqueued\"") != NULL && strstr(record, "\"state\":\"ended\"") == NULL);
 
   /* Registered, again and never. */

@@ -156,12 +156,13 @@ func (e *Engine) RunGroupFor(ls []Launch, deadline, blockLimit time.Duration) (p
 		tracks += uint64(ls[i].Program.c.count_tracks)
 	}
 
-	// In C memory: the heads of the lanes, the launches, their slots, then their notes.
+	// In C memory: the heads of the lanes, the launches, their notes, then their slots.
 	slots := int(plugin.SlotArrays) + 4*e.world
 	n := uintptr(len(ls))
-	offset := n * unsafe.Sizeof(uintptr(0))
-	behind := offset + n*unsafe.Sizeof(C.sx_launch{}) + n*uintptr(slots)*8
-	need := behind + n*unsafe.Sizeof(C.sx_note{})
+	launchesAt := n * unsafe.Sizeof(uintptr(0))
+	notesAt := launchesAt + n*unsafe.Sizeof(C.sx_launch{})
+	slotsAt := notesAt + n*unsafe.Sizeof(C.sx_note{})
+	need := slotsAt + n*uintptr(slots)*8
 	if need > e.group.bytes {
 		block := C.realloc(e.group.block, C.size_t(need))
 		if block == nil {
@@ -169,10 +170,13 @@ func (e *Engine) RunGroupFor(ls []Launch, deadline, blockLimit time.Duration) (p
 		}
 		e.group.block, e.group.bytes = block, need
 	}
+	// Go's collector looks at a pointer that is overwritten, in C memory too, and ends the program if that was
+	// to Go memory which is gone, as what an earlier group has sent may be.
+	clear(unsafe.Slice((*byte)(e.group.block), slotsAt))
 	heads := unsafe.Slice((**C.sx_launch)(e.group.block), len(ls))
-	launches := unsafe.Slice((*C.sx_launch)(unsafe.Add(e.group.block, offset)), len(ls))
-	values := unsafe.Slice((*int64)(unsafe.Add(e.group.block, offset+n*unsafe.Sizeof(C.sx_launch{}))), len(ls)*slots)
-	notes := unsafe.Slice((*C.sx_note)(unsafe.Add(e.group.block, behind)), len(ls))
+	launches := unsafe.Slice((*C.sx_launch)(unsafe.Add(e.group.block, launchesAt)), len(ls))
+	notes := unsafe.Slice((*C.sx_note)(unsafe.Add(e.group.block, notesAt)), len(ls))
+	values := unsafe.Slice((*int64)(unsafe.Add(e.group.block, slotsAt)), len(ls)*slots)
 
 	if e.group.last == nil {
 		e.group.last = map[int]*C.sx_launch{}
