@@ -125,6 +125,9 @@ func optionsOf(given *C.shunt_options) (host.Options, error) {
 			"shunt_options.max_sms is %d; want 0 (SHUNT_MAX_SMS) or a number of multiprocessors", int32(given.max_sms))
 	}
 	options.MaxSMs = int(given.max_sms)
+	if err := cancelAt("shunt_options.cancel", given.cancel); err != nil {
+		return options, err
+	}
 	options.Device = int(given.device)
 	options.Memory = plugin.MemoryKind(given.memory)
 	label, err := textOf("shunt_options.label", given.label)
@@ -222,7 +225,7 @@ func go_exchange(number C.uint64_t, send unsafe.Pointer, bytes C.int64_t, recv u
 	}
 	ctx, cancel := untilGivenUp(c.cancel.Load())
 	defer cancel()
-	parts, err := c.host.Exchange(ctx, unsafe.Slice((*byte)(send), bytes))
+	parts, err := c.host.Exchange(ctx, C.GoBytes(send, C.int(bytes))) // which a store that moves may read later
 	if err != nil {
 		return status(c, err)
 	}

@@ -10,6 +10,7 @@ import (
 	"math"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/plugin"
@@ -48,8 +49,19 @@ func go_set_cancel(number C.uint64_t, cancel *C.int32_t) (result C.int32_t) {
 	if err != nil {
 		return status(nil, err)
 	}
+	if err := cancelAt("shunt_set_cancel: cancel", cancel); err != nil {
+		return status(c, err)
+	}
 	c.cancel.Store((*int32)(cancel))
 	return 0
+}
+
+// cancelAt refuses an address at which no word can be: it is read where no error could be returned.
+func cancelAt(what string, word *C.int32_t) error {
+	if at := uintptr(unsafe.Pointer(word)); at != 0 && (at < noMemory || at%4 != 0) {
+		return plugin.Errorf(plugin.InvalidArgument, "%s is %#x; want null or the address of a word", what, at)
+	}
+	return nil
 }
 
 //export go_continue

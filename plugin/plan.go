@@ -99,8 +99,9 @@ type Arg struct {
 
 // Native is C code in the host's address space: either Function, called as Function(Context, registers, send, recv,
 // stream), which returns a Code; or Start and Poll, which never block. On CUDA memory Function enqueues as it is
-// called, and Start is called when the stream has reached the step, by a thread of the host's own. shunt_transport.h
-// has their prototypes.
+// called, and Start is called when the stream has reached the step, by a thread of the host's own. None of them calls
+// back into the Go runtime of the host's own program; a shared plugin has its own. shunt_transport.h has their
+// prototypes.
 type Native struct {
 	Function uintptr
 	Context  uintptr

@@ -81,6 +81,8 @@ int main(void) {
   TRY(shunt_set_block_limit(closed, 1));
   TRY(shunt_set_block_limit(comm, -1));
   TRY(shunt_set_cancel(closed, &number));
+  TRY(shunt_set_cancel(comm, (const int32_t *)8));
+  TRY(shunt_set_cancel(comm, (const int32_t *)4097));
   TRY(shunt_continue(comm));
   TRY(shunt_get_async_error(NULL, &number));
   TRY(shunt_get_async_error(closed, &number));
@@ -266,6 +268,9 @@ int main(void) {
   options.max_sms = -1;
   TRY(shunt_comm_init(&options, &other));
   options.max_sms = 0;
+  options.cancel = (const int32_t *)8;
+  TRY(shunt_comm_init(&options, &other));
+  options.cancel = NULL;
   options.reserved = 7;
   TRY(shunt_comm_init(&options, &other));
   options.reserved = 0;

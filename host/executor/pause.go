@@ -33,16 +33,19 @@ func (e *Engine) pause(record *C.uint64_t, a *Arguments, arrays *C.int64_t) {
 func (e *Engine) Resume() error {
 	p := &e.paused
 	reason := C.sx_resume(e.c, p.record)
-	if reason != C.SX_NATIVE_STUCK {
-		p.pinner.Unpin()
+	if reason == C.SX_NATIVE_STUCK {
+		if p.group {
+			kept.add(&e.group.pinner)
+		} else {
+			keep(p.arguments)
+		}
 	}
+	p.pinner.Unpin()
 	group := p.group
 	p.group, p.record, p.arguments = false, nil, nil
 	err := e.ended(reason) // the failure is read before another run can begin
 	if group {
-		if reason != C.SX_NATIVE_STUCK {
-			e.group.pinner.Unpin()
-		}
+		e.group.pinner.Unpin()
 		e.group.mu.Unlock()
 	}
 	runtime.KeepAlive(e)

@@ -2,7 +2,10 @@ package executor
 
 import (
 	"bytes"
+	"fmt"
+	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -97,6 +100,74 @@ func TestRunThatFailsStopsItsRequests(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A request that does not stop may still write to the memory of its call, however that was made. Memory of others is
+// freed.
+func TestMemoryOfARequestThatDoesNotStopStays(t *testing.T) {
+	for how, run := range map[string]func(e *Engine, l Launch, deadline time.Duration) error{
+		"run": func(e *Engine, l Launch, deadline time.Duration) error {
+			return e.Run(l.Program, &l.Arguments, deadline)
+		},
+		"group": func(e *Engine, l Launch, deadline time.Duration) error {
+			return e.RunGroup([]Launch{l}, deadline)
+		},
+		"paused run": func(e *Engine, l Launch, deadline time.Duration) error {
+			paused, err := e.RunFor(l.Program, &l.Arguments, deadline, time.Millisecond)
+			if paused {
+				err = e.Resume()
+			}
+			return err
+		},
+		"paused group": func(e *Engine, l Launch, deadline time.Duration) error {
+			paused, err := e.RunGroupFor([]Launch{l}, deadline, time.Millisecond)
+			if paused {
+				err = e.Resume()
+			}
+			return err
+		},
+	} {
+		for _, deaf := range []bool{true, false} {
+			t.Run(fmt.Sprint(how, ", deaf ", deaf), func(t *testing.T) {
+				var freed atomic.Bool
+				func() {
+					w := newWorld(t, 2, 8192)
+					e := w.engines[0]
+					e.setGrace(50 * time.Millisecond)
+					native, r := nativetest.NewRequests(1, 99, plugin.OK, 1, "")
+					if deaf {
+						r.Deafen()
+					}
+					recv := make([]byte, 1<<16)
+					runtime.AddCleanup(&recv[0], func(bool) { freed.Store(true) }, true)
+					l := Launch{Program: requesting(t, e, native, 1), Arguments: *arguments([]byte("x"), recv, 1, 1)}
+					if f := failureOf(t, run(e, l, 100*time.Millisecond)); f.Stuck != deaf {
+						t.Errorf("got %+v", f)
+					}
+					l.Program.Free()
+					w.engines[0].Close()
+					w.engines[1].Close()
+				}()
+				collectMemory(t) // which also looks for pinned memory that nobody has any more, and ends the program
+				if deaf {
+					collectMemory(t)
+				} else {
+					until(t, "the memory is freed", func() bool { runtime.GC(); return freed.Load() })
+				}
+				if freed.Load() == deaf {
+					t.Errorf("its memory is freed: %v", freed.Load())
+				}
+			})
+		}
+	}
+}
+
+// collectMemory returns when the collector has freed what is out of use by now.
+func collectMemory(t *testing.T) {
+	t.Helper()
+	var freed atomic.Bool
+	runtime.AddCleanup(new([1 << 16]byte), func(bool) { freed.Store(true) }, true)
+	until(t, "memory is freed", func() bool { runtime.GC(); return freed.Load() })
 }
 
 func TestNativeIsAFunctionOrStartAndPoll(t *testing.T) {

@@ -75,19 +75,29 @@ func (e *Engine) RunFor(p *Program, a *Arguments, deadline, blockLimit time.Dura
 
 // kept pins the memory of calls whose native function has not returned, for good: the
 // function may still write to it.
-var kept struct {
+var kept keeper
+
+type keeper struct {
 	sync.Mutex
-	runtime.Pinner
+	pinners []runtime.Pinner
+}
+
+// add takes over what p has pinned.
+func (k *keeper) add(p *runtime.Pinner) {
+	k.Lock()
+	defer k.Unlock()
+	k.pinners = append(k.pinners, *p)
+	*p = runtime.Pinner{}
 }
 
 func keep(a *Arguments) {
-	kept.Lock()
-	defer kept.Unlock()
+	var pinner runtime.Pinner
 	for _, p := range []unsafe.Pointer{a.Send, a.Recv} {
 		if p != nil {
-			kept.Pin(p)
+			pinner.Pin(p)
 		}
 	}
+	kept.add(&pinner)
 }
 
 func (e *Engine) check(p *Program, a *Arguments) error {
@@ -225,9 +235,7 @@ func (e *Engine) RunGroupFor(ls []Launch, deadline, blockLimit time.Duration) (p
 		e.pause(record, nil, nil)
 		return true, nil
 	case C.SX_NATIVE_STUCK:
-		for i := range ls {
-			keep(&ls[i].Arguments)
-		}
+		kept.add(pinner)
 	}
 	return false, e.ended(reason)
 }
