@@ -17,8 +17,9 @@ struct group {
   struct nc_job *jobs, **last;
   int64_t count, capacity;
   ncclComm_t *comms; /* of each operation */
-  shunt_comm *theirs; /* the same, at the end */
   shunt_operation *operations;
+  shunt_comm *theirs; /* at the end, and of these: */
+  shunt_operation *ordered;
   bool real; /* the real NCCL has a group of this thread too */
   bool kept; /* the key's destructor ends it with the thread */
 };
@@ -40,8 +41,9 @@ static void forget_group(void *group) {
   (void)begin_jobs(g->jobs);
   drop_jobs(g->jobs, ncclInvalidUsage);
   free(g->comms);
-  free(g->theirs);
   free(g->operations);
+  free(g->theirs);
+  free(g->ordered);
   *g = (struct group){0};
 }
 
@@ -86,7 +88,10 @@ static bool grow(void) {
   shunt_comm *theirs = realloc(mine.theirs, (size_t)capacity * sizeof *theirs);
   if (theirs != NULL)
     mine.theirs = theirs;
-  if (comms == NULL || operations == NULL || theirs == NULL)
+  shunt_operation *ordered = realloc(mine.ordered, (size_t)capacity * sizeof *ordered);
+  if (ordered != NULL)
+    mine.ordered = ordered;
+  if (comms == NULL || operations == NULL || theirs == NULL || ordered == NULL)
     return false;
   mine.capacity = capacity;
   keep_group();
@@ -298,6 +303,20 @@ static void drop_jobs(struct nc_job *jobs, ncclResult_t result) {
   }
 }
 
+/* order is that in which operations run: as in NCCL collectives first, so that messages may stand before them on one
+ * rank and behind them on another. */
+static void order(void) {
+  int64_t count = 0;
+  for (int message = 0; message <= 1; message++)
+    for (int64_t i = 0; i < mine.count; i++) {
+      shunt_collective kind = mine.operations[i].collective;
+      if ((kind == SHUNT_COLL_SEND || kind == SHUNT_COLL_RECV) != message)
+        continue;
+      mine.theirs[count] = mine.comms[i]->shunt;
+      mine.ordered[count++] = mine.operations[i];
+    }
+}
+
 /* run_operations runs the operations of the group. */
 static ncclResult_t run_operations(void) {
   ncclResult_t result = ncclSuccess;
@@ -309,9 +328,8 @@ static ncclResult_t run_operations(void) {
     if (mine.count == 1) {
       status = nc_shunt.run_(mine.comms[0]->shunt, mine.operations);
     } else {
-      for (int64_t i = 0; i < mine.count; i++)
-        mine.theirs[i] = mine.comms[i]->shunt;
-      status = nc_shunt.run_together_(mine.theirs, mine.operations, mine.count);
+      order();
+      status = nc_shunt.run_together_(mine.theirs, mine.ordered, mine.count);
     }
     for (int64_t i = mine.count; status != SHUNT_OK && i-- > 0;)
       if (i == 0 || mine.comms[i] != mine.comms[i - 1])

@@ -137,6 +137,39 @@ static void registrations(ncclComm_t *comms, float whole) {
   }
 }
 
+/* Messages around a ring: before two collectives on one rank, between or behind them on others, in one group. */
+static void messages(ncclComm_t *comms, float whole) {
+  float *ring[MOST]; /* what is sent, what comes, and what rank 0 has broadcast */
+  CHECK(ncclGroupStart());
+  for (int l = 0; l < here; l++) {
+    int rank = ranks[l].rank;
+    float own = (float)rank + 10, first = (float)rank + 1;
+    device_use(device_of(&ranks[l]));
+    ring[l] = device_alloc(3 * sizeof own);
+    device_write(ring[l], &own, sizeof own);
+    device_write(memory[l], &first, sizeof first);
+    for (int i = 0; i < 3; i++) {
+      if (rank % 3 == i) {
+        CHECK(ncclSend(ring[l], 1, FLOAT, (rank + 1) % world, comms[l], ranks[l].stream));
+        CHECK(ncclRecv(ring[l] + 1, 1, FLOAT, (rank + world - 1) % world, comms[l], ranks[l].stream));
+      }
+      if (i == 0)
+        CHECK(ncclAllReduce(memory[l], memory[l] + 1, 1, FLOAT, SUM, comms[l], ranks[l].stream));
+      if (i == 1)
+        CHECK(ncclBroadcast(ring[l], ring[l] + 2, 1, FLOAT, 0, comms[l], ranks[l].stream));
+    }
+  }
+  CHECK(ncclGroupEnd());
+  expect(whole);
+  for (int l = 0; l < here; l++) {
+    float got[3];
+    device_use(device_of(&ranks[l]));
+    device_read(got, ring[l], sizeof got);
+    WANT(got[1] == (float)((ranks[l].rank + world - 1) % world) + 10 && got[2] == 10);
+    device_free(ring[l]);
+  }
+}
+
 int main(int argc, char **argv) {
   ncclComm_t comms[MOST], other[MOST];
   ncclConfig_t config = {.size = offsetof(ncclConfig_t, netName), .magic = NC_MAGIC, .version = 22809,
@@ -160,6 +193,7 @@ int main(int argc, char **argv) {
   CHECK(ncclGroupEnd());
   splits_of_two(comms, other, whole);
   registrations(comms, whole);
+  messages(comms, whole);
   /* An operation runs also while something of another communicator runs. */
   ncclComm_t children[MOST];
   CHECK(ncclGroupStart());
