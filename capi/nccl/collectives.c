@@ -26,9 +26,11 @@
     if (__builtin_expect(!nc_can_queue(comm), 0))                                                            \
       return nc_reject(comm, name);                                                                          \
     shunt_operation reduction = {.op = (shunt_op)op};                                                        \
-    if (__builtin_expect((unsigned)op >= NC_BUILTIN_OPS, 0) &&                                               \
-        nc_find_op(comm, op, dtype, &reduction, name) != ncclSuccess)                                        \
-      return ncclInvalidArgument;                                                                            \
+    ncclResult_t found = ncclSuccess;                                                                        \
+    if (__builtin_expect((unsigned)op >= NC_BUILTIN_OPS, 0))                                                 \
+      found = nc_find_op(comm, op, dtype, &reduction, name);                                                 \
+    if (__builtin_expect(found != ncclSuccess, 0))                                                           \
+      return found;                                                                                          \
     RUN(name, n, .op = reduction.op, .scalar = reduction.scalar, __VA_ARGS__);                               \
   } while (0)
 

@@ -1,12 +1,28 @@
 /*
  * bad_input.c: calls that are wrong get the result that NCCL names, and a text; nothing crashes. A world of one.
  */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdbool.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 
 #include "ranks.h"
 
 static ncclComm_t comm;
+
+/* before_lock of this thread ends the communicator that it names, as another thread would there. */
+static _Thread_local ncclComm_t ended;
+static _Thread_local int before_lock;
+
+int pthread_mutex_lock(pthread_mutex_t *mutex) {
+  static int (*lock)(pthread_mutex_t *);
+  if (lock == NULL)
+    *(void **)&lock = dlsym(RTLD_NEXT, "pthread_mutex_lock");
+  if (before_lock > 0 && --before_lock == 0)
+    CHECK(ncclCommFinalize(ended));
+  return lock(mutex);
+}
 
 #define REJECTED(call, result, words)                                                                   \
   do {                                                                                                  \
@@ -304,6 +320,24 @@ static void failed_together(void) {
   }
 }
 
+/* A communicator that another thread finalizes in the middle of a call: the result is that of the text. */
+static void finalized_in_call(void) {
+  int times = 0;
+  float value = 1;
+  for (bool over = false; !over;) {
+    CHECK(ncclCommSplit(comm, 0, 0, &ended, NULL));
+    before_lock = ++times;
+    ncclResult_t result = ncclAllReduce(&value, &value, 1, 7, 5, ended, NULL); /* 5 is no operation of its */
+    over = before_lock > 0;
+    before_lock = 0;
+    bool early = strstr(ncclGetLastError(NULL), "finalized") != NULL;
+    WANT(early || strstr(ncclGetLastError(NULL), "operation 5 is unknown") != NULL);
+    WANT(result == (early ? ncclInvalidUsage : ncclInvalidArgument));
+    CHECK(ncclCommDestroy(ended));
+  }
+  WANT(times > 2);
+}
+
 /* A communicator that another thread destroys in the middle of a group. */
 static void destroyed_in_group(void) {
   ncclComm_t other;
@@ -344,6 +378,7 @@ int main(int argc, char **argv) {
   failed_together();
   finalized();
   destroyed_in_group();
+  finalized_in_call();
   CHECK(ncclCommFinalize(comm));
   REJECTED(ncclCommFinalize(comm), ncclInvalidArgument, "finalized");
   REJECTED(ncclCommRevoke(comm, 0), ncclInvalidArgument, "finalized");
