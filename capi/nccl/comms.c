@@ -74,6 +74,9 @@ void nc_settle(ncclComm_t comm) {
   pthread_mutex_unlock(&comm->lock);
 }
 
+static const char in_group[] = "%s: a call of this thread's open group makes the communicator, or waits to change it; "
+                               "end the group before";
+
 ncclResult_t nc_reject_alone(ncclComm_t comm, const char *function) {
   if (comm == NULL)
     return nc_fail_alone(NULL, ncclInvalidArgument, "%s: the communicator is NULL", function);
@@ -85,7 +88,7 @@ ncclResult_t nc_reject_alone(ncclComm_t comm, const char *function) {
   case NC_CLOSING:
     return nc_fail_alone(NULL, ncclInvalidArgument, "%s: the communicator was destroyed", function);
   case NC_PENDING:
-    return nc_fail_alone(comm, ncclInvalidArgument,
+    return nc_fail_alone(comm, ncclInvalidArgument, nc_group_makes(comm) ? in_group :
                          "%s: the communicator is being made; poll ncclCommGetAsyncError until it is not "
                          "ncclInProgress", function);
   case NC_FINALIZED:
@@ -95,7 +98,7 @@ ncclResult_t nc_reject_alone(ncclComm_t comm, const char *function) {
   case NC_READY:
     break;
   }
-  return nc_fail_alone(comm, ncclInvalidArgument,
+  return nc_fail_alone(comm, ncclInvalidArgument, nc_group_makes(comm) ? in_group :
                        "%s: a split, shrink or registration of the communicator has not ended", function);
 }
 
@@ -191,9 +194,6 @@ static void give_up(ncclComm_t comm, const char *function) {
   if (pending != NULL && (atomic_load(&comm->state) == NC_PENDING || atomic_load(&comm->jobs) > 0))
     (void)nc_shunt.abort_(pending, function); /* it may have been aborted already */
 }
-
-static const char in_group[] = "%s: a call of this thread's open group makes the communicator, or waits to change it; "
-                               "end the group before";
 
 /* leave ends a communicator: one thread gets to do it. */
 static ncclResult_t leave(ncclComm_t comm, const char *function, enum nc_symbol symbol, bool abort) {

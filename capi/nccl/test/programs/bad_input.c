@@ -338,6 +338,24 @@ static void finalized_in_call(void) {
   WANT(times > 2);
 }
 
+/* What this thread's open group makes, or changes, is there after the group's end, and the text says so. */
+static void used_in_group(void) {
+  ncclUniqueId id;
+  ncclComm_t other;
+  ncclConfig_t config = {.size = 24, .magic = NC_MAGIC, .version = 21602, .blocking = 0};
+  for (config.blocking = 0; config.blocking < 2; config.blocking++) {
+    CHECK(ncclGetUniqueId(&id));
+    CHECK(ncclGroupStart());
+    CHECK(ncclCommInitRankConfig(&other, 1, id, 0, &config));
+    REJECTED(ncclAllReduce(NULL, NULL, 0, 7, 0, other, NULL), ncclInvalidArgument, "end the group before");
+    WANT(ncclGroupEnd() == ncclInvalidArgument);
+  }
+  CHECK(ncclGroupStart());
+  CHECK(ncclCommSplit(comm, 0, 0, &other, NULL));
+  REJECTED(ncclCommWindowDeregister(comm, NULL), ncclInvalidArgument, "end the group before");
+  WANT(ncclGroupEnd() == ncclInvalidArgument);
+}
+
 /* A communicator that another thread destroys in the middle of a group. */
 static void destroyed_in_group(void) {
   ncclComm_t other;
@@ -379,6 +397,7 @@ int main(int argc, char **argv) {
   finalized();
   destroyed_in_group();
   finalized_in_call();
+  used_in_group();
   CHECK(ncclCommFinalize(comm));
   REJECTED(ncclCommFinalize(comm), ncclInvalidArgument, "finalized");
   REJECTED(ncclCommRevoke(comm, 0), ncclInvalidArgument, "finalized");
