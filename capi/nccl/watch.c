@@ -126,16 +126,38 @@ ncclResult_t nc_watched(ncclComm_t comm, struct nc_mark mark, ncclResult_t resul
   return nc_came(comm, result);
 }
 
+/* length_at is how many bytes the UTF-8 character at text has; 0 where there is none, as in what a buffer has cut. */
+static size_t length_at(const char *text) {
+  static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+  unsigned char first = (unsigned char)*text;
+  if (first < 0x80)
+    return 1;
+  if (first < 0xc0 || first > 0xf4)
+    return 0;
+  size_t length = first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+  uint32_t code = first & (0xffu >> (length + 1));
+  for (size_t i = 1; i < length; i++) {
+    if (((unsigned char)text[i] & 0xc0) != 0x80)
+      return 0;
+    code = code << 6 | ((unsigned char)text[i] & 0x3f);
+  }
+  return code < least[length] || code > 0x10ffff || code >> 11 == 0xd800 >> 11 ? 0 : length;
+}
+
 /* write_text writes a JSON string. */
 static void write_text(FILE *file, const char *text) {
   fputc('"', file);
-  for (; *text != 0; text++)
-    if (*text == '"' || *text == '\\')
+  for (size_t length; *text != 0; text += length == 0 ? 1 : length) {
+    length = length_at(text);
+    if (length == 0)
+      fputs("\\ufffd", file);
+    else if (*text == '"' || *text == '\\')
       fprintf(file, "\\%c", *text);
-    else if ((unsigned char)*text < 0x20 || (unsigned char)*text > 0x7e)
+    else if ((unsigned char)*text < 0x20)
       fprintf(file, "\\u%04x", (unsigned char)*text);
     else
-      fputc(*text, file);
+      fwrite(text, 1, length, file);
+  }
   fputc('"', file);
 }
 

@@ -88,7 +88,7 @@ func fake(s symbols) string {
 		case "int":
 			b.WriteString("  return 42;\n")
 		case "const char*":
-			b.WriteString("  return \"fake\";\n")
+			b.WriteString("  return fake_text;\n")
 		}
 		fmt.Fprintf(&b, "}\n__attribute__((alias(\"p%s\"))) nc_type_%s %s;\n", f.Name, f.Name, f.Name)
 		if f.Since != s.Versions[0] {

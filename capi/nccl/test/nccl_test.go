@@ -14,6 +14,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
@@ -208,6 +209,7 @@ func TestRecordsOfTheRealLibrary(t *testing.T) {
 			require.NoError(t, err)
 			whole = report.Report{}
 			require.NoError(t, json.Unmarshal(text, &whole), "%s", text)
+			require.True(t, utf8.Valid(text), "%s", text)
 			head, err := report.ReadHead(bytes.NewReader(text))
 			require.NoError(t, err)
 			require.Equal(t, head.FileName(), f.Name())
@@ -231,6 +233,16 @@ func TestRecordsOfTheRealLibrary(t *testing.T) {
 	require.Len(t, failed, 1)
 	require.Equal(t, &report.Call{Number: 2, Collective: "reduce", State: report.Called}, failed["1"].Last)
 	require.Equal(t, "peer_died: fake", failed["1"].Code+": "+failed["1"].Failure)
+	for text, want := range map[string]string{
+		"größer: \"\\\t€\u007f\U0010ffff":  "größer: \"\\\t€\u007f\U0010ffff",
+		"cut: \xe2\x82":                    "cut: \ufffd\ufffd",
+		"\x85\x85\xc0\x80\xc1\xbf\xff":     strings.Repeat("\ufffd", 7), // no first byte, or one that is too long
+		"\xe0\x9f\xbf\xed\xa0\x80":         strings.Repeat("\ufffd", 6), // too long, and a half of a pair
+		"\xf0\x8f\xbf\xbf\xf4\x90\x80\x80": strings.Repeat("\ufffd", 8), // too long, and too large
+		"\xf8\x88\x80\x80\x80 \xc3\xa4":    strings.Repeat("\ufffd", 5) + " ä",
+	} {
+		require.Equal(t, want, heads(text)["1"].Failure, "%q", text)
+	}
 	for rank, head := range heads("inside") { // of ranks that abort
 		require.Equal(t, "broadcast called", head.Last.Collective+" "+head.Last.State)
 		require.Equal(t, "aborted: rank "+rank+" called ncclCommAbort", head.Code+": "+head.Failure)

@@ -12,6 +12,7 @@
 #include <string.h>
 
 ncclResult_t fake_result;
+const char *fake_text = "fake";
 char fake_log[1 << 16], fake_id[8];
 bool fake_late;
 ncclRedOp_t fake_op;

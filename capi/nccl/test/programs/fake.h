@@ -10,6 +10,7 @@
 #include "symbols_gen.h"
 
 extern ncclResult_t fake_result; /* what the functions return */
+extern const char *fake_text;    /* likewise */
 extern char fake_log[1 << 16];   /* one line for each call */
 
 extern atomic_int fake_hold;       /* 1: the next call makes it 2, and stays inside until it is 0 */

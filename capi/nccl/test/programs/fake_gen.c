@@ -315,14 +315,14 @@ __attribute__((alias("pncclGetCftDeviceLeInfo"))) nc_type_ncclGetCftDeviceLeInfo
 nc_type_ncclGetErrorString pncclGetErrorString;
 const char *pncclGetErrorString(ncclResult_t result) {
   fake_note("ncclGetErrorString result=%d", (int)result);
-  return "fake";
+  return fake_text;
 }
 __attribute__((alias("pncclGetErrorString"))) nc_type_ncclGetErrorString ncclGetErrorString;
 
 nc_type_ncclGetLastError pncclGetLastError;
 const char *pncclGetLastError(ncclComm_t comm) {
   fake_note("ncclGetLastError comm=%p", (void *)comm);
-  return "fake";
+  return fake_text;
 }
 __attribute__((alias("pncclGetLastError"))) nc_type_ncclGetLastError ncclGetLastError;
 

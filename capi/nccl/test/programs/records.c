@@ -1,7 +1,7 @@
 /*
- * records.c abort|fail|goes_on|inside|long: two ranks over the stand-in for NCCL. Rank 0 is one collective ahead; then
- * both abort, or rank 1's next call fails, and it aborts at once or goes on before, or both abort while another thread
- * is inside a call, or rank 1 aborts after more calls than are kept.
+ * records.c abort|fail|goes_on|inside|long|TEXT: two ranks over the stand-in for NCCL. Rank 0 is one collective ahead;
+ * then both abort, or rank 1's next call fails, with a text of NCCL's, and it aborts at once or goes on before, or both
+ * abort while another thread is inside a call, or rank 1 aborts after more calls than are kept.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -50,8 +50,10 @@ int main(int argc, char **argv) {
     abort_inside(comms[0], ncclRemoteError, result, dlsym(fake, "fake_hold"));
     return 0;
   }
-  bool goes_on = strcmp(argv[1], "goes_on") == 0;
-  if (goes_on || strcmp(argv[1], "fail") == 0) {
+  bool goes_on = strcmp(argv[1], "goes_on") == 0, longer = strcmp(argv[1], "long") == 0;
+  if (!longer && strcmp(argv[1], "abort") != 0) {
+    if (!goes_on && strcmp(argv[1], "fail") != 0)
+      *(const char **)dlsym(fake, "fake_text") = argv[1];
     *result = ncclRemoteError;
     WANT(ncclReduce(NULL, NULL, 8, 7, 2, 1, comms[1], NULL) == ncclRemoteError);
     *result = ncclSuccess;
@@ -60,7 +62,6 @@ int main(int argc, char **argv) {
     CHECK(ncclCommAbort(comms[1])); /* the first reason stays, also where it is aborted for it */
     return 0;
   }
-  bool longer = strcmp(argv[1], "long") == 0;
   for (int i = 0; longer && i < 1000; i++)
     CHECK(ncclAllReduce(NULL, NULL, (size_t)i, 7, 0, comms[1], NULL));
   for (int rank = longer; rank < 2; rank++)
