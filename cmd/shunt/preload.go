@@ -39,16 +39,49 @@ func preloadBeside(folder string) (*preload, error) {
 		if err != nil {
 			return nil, plugin.Errorf(plugin.System, "--nccl: %w", err)
 		}
-		return &preload{library, dir}, nil
+		p := &preload{library, dir}
+		if err := p.link(); err != nil {
+			p.remove()
+			return nil, err
+		}
+		return p, nil
 	}
 	return nil, plugin.Errorf(plugin.System, "--nccl: there is no libnccl.so.2 in %s beside %s; `make build` makes one",
 		strings.Join(placesOfNCCL, ", "), folder)
 }
 
+// separators are what LD_PRELOAD is split at. The loader knows no way to quote them.
+const separators = " :"
+
+// path is the library's in LD_PRELOAD: if that cannot name it, a link's in the directory of the reports. The library
+// looks for libshunt.so up to two folders above, which have to be this user's too.
+func (p *preload) path() string {
+	if strings.ContainsAny(p.library, separators) {
+		return filepath.Join(p.dir, "lib/shunt/nccl", filepath.Base(p.library))
+	}
+	return p.library
+}
+
+// link makes the link of path, if there is to be one.
+func (p *preload) link() error {
+	path := p.path()
+	if path == p.library {
+		return nil
+	}
+	if strings.ContainsAny(path, separators) {
+		return plugin.Errorf(plugin.System, "--nccl: LD_PRELOAD cannot name %s, nor a link to it in %s, because of spaces "+
+			"or colons; set TMPDIR to a folder without them", p.library, p.dir)
+	}
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.Symlink(p.library, path)); err != nil {
+		return plugin.Errorf(plugin.System, "--nccl: %w", err)
+	}
+	return nil
+}
+
 // env returns what is added to the ranks' environment. Libraries that they were to load anyway are
 // loaded behind this one.
 func (p *preload) env(environment []string) []string {
-	all := p.library
+	all := p.path()
 	for _, entry := range slices.Backward(environment) { // the last of a name counts
 		if others, ok := strings.CutPrefix(entry, "LD_PRELOAD="); ok {
 			all = strings.TrimSuffix(all+":"+others, ":")

@@ -69,6 +69,7 @@ int main(int argc, char **argv) {
 		require.Contains(t, p.verdict(), "it is not known whether a program used "+library+": its report could not be ")
 	})
 	t.Run("beside others", func(t *testing.T) { preloadBesideOthers(t, folder, library) })
+	t.Run("in folders with spaces", func(t *testing.T) { preloadFromSpaces(t, library, program) })
 	t.Run("over several hosts", func(t *testing.T) { preloadOverHosts(t, folder, program) })
 	p := preload{library: library}
 	for _, c := range [][]string{
@@ -92,6 +93,37 @@ func preloadBesideOthers(t *testing.T, folder, library string) {
 	out, err = exec.Command(filepath.Join(folder, "shunt"), "run", "--nccl", "/nonexistent").CombinedOutput()
 	require.Error(t, err)
 	require.Equal(t, 1, strings.Count(string(out), "\n"), "one reason, that of the program: %s", out)
+}
+
+// preloadFromSpaces runs a program over a library, and with the directory of the reports, in folders that LD_PRELOAD
+// cannot name.
+func preloadFromSpaces(t *testing.T, library, program string) {
+	for _, name := range []string{"a b", "a:b", " a"} {
+		folder := filepath.Join(t.TempDir(), name)
+		copied := filepath.Join(folder, "nccl", filepath.Base(library))
+		require.NoError(t, os.MkdirAll(filepath.Dir(copied), 0o700))
+		require.NoError(t, os.Link(library, copied))
+		p, err := preloadBeside(folder)
+		require.NoError(t, err)
+		cmd := exec.Command(program, "init")
+		cmd.Env = append(append(os.Environ(), "SHUNT_LIBRARY=/nonexistent"), p.env(os.Environ())...)
+		text, err := cmd.CombinedOutput()
+		require.NoError(t, err, string(text))
+		require.Empty(t, string(text), "the loader says what it cannot preload")
+		require.Empty(t, p.verdict())
+		require.NotContains(t, p.path(), name)
+		p.remove()
+		require.NoDirExists(t, p.dir)
+
+		t.Setenv("TMPDIR", folder)
+		_, err = preloadBeside(folder)
+		require.ErrorContains(t, err, "LD_PRELOAD cannot name "+copied)
+		require.ErrorContains(t, err, "set TMPDIR to a folder without them")
+		left, err := os.ReadDir(folder)
+		require.NoError(t, err)
+		require.Len(t, left, 1)
+		require.NoError(t, os.Unsetenv("TMPDIR"))
+	}
 }
 
 // commandIn copies the command to a folder.
