@@ -3,6 +3,7 @@
  */
 #include "unique_id.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "library.h"
@@ -62,7 +63,16 @@ ncclResult_t nc_id_text(ncclComm_t comm, const ncclUniqueId *id, char *text, siz
   return ncclSuccess;
 }
 
+/* With this variable NCCL gives every rank that asks the same id. */
+static void warn_of_comm_id(void) {
+  const char *value = getenv("NCCL_COMM_ID");
+  if (value != NULL && value[0] != 0)
+    nc_log("warn", "NCCL_COMM_ID=%s is not used: every call of ncclGetUniqueId makes another id; call it on rank 0 "
+           "alone and send the id to the other ranks, or set SHUNT_NCCL_FORWARD=all", value);
+}
+
 ncclResult_t nc_GetUniqueId(ncclUniqueId *id) {
+  static pthread_once_t warned = PTHREAD_ONCE_INIT;
   char text[SHUNT_UNIQUE_ID_BYTES];
   if (id == NULL)
     return nc_fail_alone(NULL, ncclInvalidArgument, "ncclGetUniqueId: uniqueId is NULL");
@@ -74,6 +84,7 @@ ncclResult_t nc_GetUniqueId(ncclUniqueId *id) {
       return nc_lacks(NULL, NC_ncclGetUniqueId);
     return NC_REAL(ncclGetUniqueId)(id);
   }
+  pthread_once(&warned, warn_of_comm_id);
   result = nc_open_shunt(NULL);
   if (result != ncclSuccess)
     return result;

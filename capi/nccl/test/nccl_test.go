@@ -310,3 +310,13 @@ func TestBadInput(t *testing.T) {
 		require.NoError(t, err)
 	}
 }
+
+// TestCommIDIsNotUsed: a program whose ranks rely on NCCL_COMM_ID would wait for each other until the timeout.
+func TestCommIDIsNotUsed(t *testing.T) {
+	shell := []string{"-c", `exec "$0" 2>&1`, program(t, "bad_input")}
+	for value, times := range map[string]int{"127.0.0.1:5555": 1, "": 0} {
+		out, err := run(t, []string{"NCCL_COMM_ID=" + value, "SHUNT_LOG=warn"}, "/bin/sh", shell...)
+		require.NoError(t, err, out)
+		require.Equal(t, times, strings.Count(out, `level=WARN msg="nccl: NCCL_COMM_ID=127.0.0.1:5555 is not used`), out)
+	}
+}
