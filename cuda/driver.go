@@ -7,6 +7,7 @@ package cuda
 import "C"
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"unsafe"
@@ -14,6 +15,9 @@ import (
 	"github.com/shunt-ccl/shunt/internal/environment"
 	"github.com/shunt-ccl/shunt/plugin"
 )
+
+// ErrNoDriver is in the error of Open where the driver's library cannot be loaded.
+var ErrNoDriver = errors.New("no CUDA driver")
 
 // driver is libcuda. The library is loaded once and stays.
 type driver struct{ version int }
@@ -35,7 +39,7 @@ func load(path string) (Driver, error) {
 	defer C.free(unsafe.Pointer(name))
 	var message [512]C.char
 	if C.sc_load(name, &message[0], C.size_t(len(message))) != 0 {
-		return nil, plugin.Errorf(plugin.Unsupported, "no CUDA driver: %s", C.GoString(&message[0]))
+		return nil, plugin.Errorf(plugin.Unsupported, "%w: %s", ErrNoDriver, C.GoString(&message[0]))
 	}
 	var version C.int
 	d := &driver{}

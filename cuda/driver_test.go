@@ -43,6 +43,7 @@ func driver(t testing.TB) cuda.Driver {
 func TestNoDriverIsAnErrorThatSaysSo(t *testing.T) {
 	_, err := cuda.Load("/nonexistent/libcuda.so.1")
 	require.ErrorIs(t, err, plugin.Unsupported)
+	require.ErrorIs(t, err, cuda.ErrNoDriver)
 	require.ErrorContains(t, err, "no CUDA driver: /nonexistent/libcuda.so.1")
 }
 

@@ -16,7 +16,8 @@ const (
 	InvalidValue       Result = 1
 	OutOfMemory        Result = 2
 	NotInitialized     Result = 3
-	Deinitialized      Result = 4 // the process is ending
+	Deinitialized      Result = 4  // the process is ending
+	StubLibrary        Result = 34 // the library is the toolkit's, for linking
 	NoDevice           Result = 100
 	InvalidDevice      Result = 101
 	InvalidImage       Result = 200
@@ -40,12 +41,16 @@ const (
 	LaunchFailed       Result = 719
 	NotPermitted       Result = 800
 	NotSupported       Result = 801
+	SystemNotReady     Result = 802
+	DriverMismatch     Result = 803 // the kernel runs another version of the driver
+	CompatNotSupported Result = 804 // the package for older drivers does not serve the GPUs
 	CaptureUnsupported Result = 900
 	CaptureInvalid     Result = 901
 	CaptureMerge       Result = 902   // a dependency between two captures
 	CaptureUnjoined    Result = 904   // a branch of a capture that was not joined again
 	CaptureIsolation   Result = 905   // a dependency on what is outside the capture
 	CapturedEvent      Result = 907   // an event that was last recorded in a capture
+	Unknown            Result = 999   // what no other result says
 	resultMissing      Result = -1000 // and below: a function that the library lacks
 )
 

@@ -31,21 +31,25 @@ type gpuPeer struct {
 	topology.Path
 }
 
+// scanGPUs looks at the machine and at its driver. The error says why CUDA sees no GPU.
+func scanGPUs(s topology.Sources) (m *topology.Machine, version int, err error) {
+	m = topology.Scan(s)
+	driver, err := s.OpenDriver()
+	if err != nil {
+		return m, 0, err
+	}
+	devices, err := driver.Devices()
+	if err == nil && len(devices) == 0 {
+		err = cuda.Wrap(&cuda.Error{Call: "cuDeviceGetCount", Result: cuda.NoDevice, Name: "no error", Text: "0 devices"})
+	}
+	return m, driver.Version(), err
+}
+
 // machineGPUs lists the devices of this process and the paths between them. The
 // error says why there is none.
 func machineGPUs() (list []gpu, version int, err error) {
-	driver, err := cuda.Open()
-	if err != nil {
-		return nil, 0, err
-	}
-	devices, err := driver.Devices()
-	if err != nil {
-		return nil, driver.Version(), err
-	}
-	if len(devices) == 0 {
-		return nil, driver.Version(), plugin.Errorf(plugin.Unsupported, "the CUDA driver has found no device")
-	}
-	return visible(topology.Scan(topology.System(openManagement))), driver.Version(), nil
+	m, version, err := scanGPUs(topology.System(openManagement))
+	return visible(m), version, err
 }
 
 // visible returns the GPUs of a machine that CUDA sees, by ordinal.
@@ -96,15 +100,14 @@ func (g gpu) String() string {
 }
 
 // checkGPUs looks at the driver, the devices and the paths between them.
-func checkGPUs(context.Context, int) []finding {
-	list, version, err := machineGPUs()
+func checkGPUs(context.Context, int) []finding { return gpuFindings(topology.System(openManagement)) }
+
+func gpuFindings(s topology.Sources) []finding {
+	m, version, err := scanGPUs(s)
 	if err != nil {
-		if version == 0 {
-			return []finding{{Level: fine, Detail: fmt.Sprintf("none (%v); host memory only", err)}}
-		}
-		return []finding{{Level: warn, Detail: err.Error(),
-			Advice: "CUDA_VISIBLE_DEVICES may hide them, or the container have none"}}
+		return []finding{withoutCUDA(m, err)}
 	}
+	list := visible(m)
 	findings := []finding{{Level: fine, Detail: fmt.Sprintf("the driver supports CUDA %d.%d", version/1000,
 		version%1000/10)}}
 	for _, g := range list {
@@ -124,6 +127,42 @@ func checkGPUs(context.Context, int) []finding {
 		}
 	}
 	return findings
+}
+
+// driverAdvice says what to do about an error of the driver.
+var driverAdvice = map[cuda.Result]string{
+	cuda.StubLibrary: "LD_LIBRARY_PATH leads to the stub of a CUDA toolkit: remove it, or put the driver's libcuda.so.1 first",
+	cuda.NoDevice:    "a container may lack /dev/nvidia*, and MIG may be on without a MIG device: see nvidia-smi",
+	cuda.SystemNotReady: "GPUs with NVSwitches need the fabric manager of the driver's version: " +
+		"systemctl status nvidia-fabricmanager",
+	cuda.DriverMismatch:     "the kernel runs another version of the driver than libcuda.so.1, as after an upgrade: reboot",
+	cuda.CompatNotSupported: "remove the libcuda.so.1 of the package cuda-compat from LD_LIBRARY_PATH, or renew the driver",
+	cuda.Unknown:            "see dmesg; if /dev/nvidia-uvm is absent: nvidia-modprobe -u -c 0",
+}
+
+// withoutCUDA judges a machine of which CUDA sees no GPU. A machine without GPUs is fine, also where it has a driver's
+// library, as containers have.
+func withoutCUDA(m *topology.Machine, err error) finding {
+	result := cuda.ResultOf(err)
+	none := errors.Is(err, cuda.ErrNoDriver) || result == cuda.NoDevice || result == cuda.StubLibrary
+	if none && len(m.GPUs) == 0 {
+		why := cmp.Or(strings.Join(m.Problems, "; "), err.Error())
+		return finding{Level: fine, Detail: fmt.Sprintf("none (%s); host memory only", why)}
+	}
+	f := finding{Level: broken, Detail: err.Error(), Advice: driverAdvice[result]}
+	if len(m.GPUs) > 0 {
+		f.Detail = fmt.Sprintf("CUDA sees none of %d: %v", len(m.GPUs), err)
+	}
+	hidden, set := os.LookupEnv("CUDA_VISIBLE_DEVICES")
+	switch {
+	case errors.Is(err, cuda.ErrNoDriver):
+		f.Advice = "install libcuda.so.1 of the driver; a container gets it by NVIDIA_DRIVER_CAPABILITIES=compute,utility"
+	case result == cuda.NoDevice && set:
+		f.Level, f.Advice = warn, fmt.Sprintf("CUDA_VISIBLE_DEVICES=%s hides them; unset it for ranks on GPUs", hidden)
+	case f.Advice == "":
+		f.Advice = "nvidia-smi and dmesg may say more; under WSL update the driver of Windows"
+	}
+	return f
 }
 
 // checkCudaipc opens an endpoint on every device, as a communicator does.

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/host/topology/topologytest"
+)
+
+// noDevices is a CUDA driver that starts and finds no GPU.
+type noDevices struct{ cuda.Driver }
+
+func (noDevices) Version() int                        { return 12080 }
+func (noDevices) Devices() ([]cuda.DeviceInfo, error) { return nil, nil }
+
+// A machine without GPUs is fine, whatever library of a driver it has. One whose driver fails is broken, and so is one
+// whose GPUs CUDA does not see, unless the user hides them.
+func TestDoctorOfDriversThatFail(t *testing.T) {
+	fails := func(r cuda.Result) func() (cuda.Driver, error) {
+		return func() (cuda.Driver, error) {
+			return nil, cuda.Wrap(&cuda.Error{Call: "cuInit", Result: r, Name: fmt.Sprint("error ", int(r)), Text: "text"})
+		}
+	}
+	noLibrary := func() (cuda.Driver, error) { return nil, fmt.Errorf("%w: libcuda.so.1", cuda.ErrNoDriver) }
+	noFunction := func() (cuda.Driver, error) { return nil, errors.New("cuInit: the CUDA driver has no function cuInit") }
+	noNVML := func() (cuda.Management, error) { return nil, errors.New("no NVML") }
+	for _, c := range []struct {
+		name          string
+		open          func() (cuda.Driver, error)
+		bare, managed level // where NVML fails too, and where it lists GPUs
+		hidden        level // where it lists them and CUDA_VISIBLE_DEVICES is empty
+		advice        string
+	}{
+		{"no library", noLibrary, fine, broken, broken, "NVIDIA_DRIVER_CAPABILITIES"},
+		{"stub", fails(34), fine, broken, broken, "stub"},
+		{"no device", fails(100), fine, broken, warn, "/dev/nvidia"},
+		{"0 devices", func() (cuda.Driver, error) { return noDevices{}, nil }, fine, broken, warn, "/dev/nvidia"},
+		{"not a driver", noFunction, broken, broken, broken, "WSL"},
+		{"not ready", fails(802), broken, broken, broken, "nvidia-fabricmanager"},
+		{"driver mismatch", fails(803), broken, broken, broken, "reboot"},
+		{"compat", fails(804), broken, broken, broken, "cuda-compat"},
+		{"unknown", fails(999), broken, broken, broken, "nvidia-uvm"},
+		{"another error", fails(500), broken, broken, broken, "WSL"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			look := func(openManagement func() (cuda.Management, error)) finding {
+				s := topologytest.DGXH200().Sources()
+				s.OpenDriver = c.open
+				if openManagement != nil {
+					s.OpenManagement = openManagement
+				}
+				found := gpuFindings(s)
+				require.Len(t, found, 1)
+				return found[0]
+			}
+			t.Setenv("CUDA_VISIBLE_DEVICES", "") // what it was comes back
+			hidden := look(nil)
+			require.Equal(t, c.hidden, hidden.Level, hidden.Detail)
+			if c.hidden == warn {
+				require.Contains(t, hidden.Advice, "CUDA_VISIBLE_DEVICES= hides them")
+			}
+			require.Equal(t, c.bare, look(noNVML).Level)
+			require.NoError(t, os.Unsetenv("CUDA_VISIBLE_DEVICES"))
+			managed, bare := look(nil), look(noNVML)
+			require.Equal(t, c.managed, managed.Level, managed.Detail)
+			require.Contains(t, managed.Detail, "CUDA sees none of 8: ")
+			require.Contains(t, managed.Advice, c.advice)
+			require.Equal(t, c.bare, bare.Level, bare.Detail)
+			if c.bare == broken {
+				require.Contains(t, bare.Advice, c.advice)
+			}
+		})
+	}
+}
