@@ -88,11 +88,7 @@ func gpus(b *strings.Builder, m *topology.Machine) {
 		fmt.Fprintf(b, "%s: %s\n", count(len(m.Switches), "NVSwitch", "NVSwitches"), strings.Join(m.Switches, ", "))
 	}
 	if len(m.GPUs) == 0 {
-		what := "no GPU"
-		if m.Driver == "" {
-			what = "no GPU, as there is no NVIDIA driver here"
-		}
-		fmt.Fprintf(b, "%s: %s\n", what, strings.Join(m.Problems, "; "))
+		fmt.Fprintf(b, "no GPU: %s\n", strings.Join(m.Problems, "; "))
 		return
 	}
 	for _, p := range m.Problems {

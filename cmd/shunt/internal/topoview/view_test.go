@@ -3,6 +3,7 @@ package topoview
 import (
 	"bytes"
 	"encoding/xml"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -14,6 +15,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/stretchr/testify/require"
 
+	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host/topology"
 	"github.com/shunt-ccl/shunt/host/topology/topologytest"
 )
@@ -274,4 +276,11 @@ func TestTextNamesWhatIsMissing(t *testing.T) {
 	require.Contains(t, out, "no peer access between GPU0 and GPU2: the CUDA driver allows none\n")
 	require.NotContains(t, out, "between GPU0 and GPU1:")
 	require.Contains(t, show(topologytest.DGXA100()), "\nall GPUs reach each other's memory\n")
+	// Libraries that report an error are there, so nothing says that there is no driver.
+	s := topologytest.PCIe(1).Sources()
+	s.OpenDriver = func() (cuda.Driver, error) { return nil, errors.New("cuInit: CUDA_ERROR_SYSTEM_NOT_READY") }
+	s.OpenManagement = func() (cuda.Management, error) { return nil, errors.New("no NVML: Unknown Error") }
+	var text strings.Builder
+	require.NoError(t, Text(&text, topology.Scan(s)))
+	require.Contains(t, text.String(), "\nno GPU: cuInit: CUDA_ERROR_SYSTEM_NOT_READY; no NVML: Unknown Error\n")
 }
