@@ -110,6 +110,15 @@ func gpuFindings(s topology.Sources) []finding {
 	list := visible(m)
 	findings := []finding{{Level: fine, Detail: fmt.Sprintf("the driver supports CUDA %d.%d", version/1000,
 		version%1000/10)}}
+	for _, problem := range m.Problems {
+		findings = append(findings, finding{Level: warn, Detail: problem})
+	}
+	for _, g := range m.GPUs {
+		if g.Problem != "" {
+			findings = append(findings, finding{Level: warn, Detail: fmt.Sprintf("GPU %d of nvidia-smi is unknown: %s", g.Index,
+				g.Problem), Advice: "see dmesg; a GPU that is lost needs a reset or a reboot"})
+		}
+	}
 	for _, g := range list {
 		findings = append(findings, finding{Level: fine, Detail: g.String()})
 		for _, p := range g.Peers {

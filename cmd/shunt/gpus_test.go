@@ -6,9 +6,11 @@ import (
 	"os"
 	"testing"
 
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/stretchr/testify/require"
 
 	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/host/topology"
 	"github.com/shunt-ccl/shunt/host/topology/topologytest"
 )
 
@@ -76,4 +78,24 @@ func TestDoctorOfDriversThatFail(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A GPU that NVML cannot describe, and what else is not known, is no secret of topo.
+func TestDoctorOfLostGPUs(t *testing.T) {
+	warnings := func(s topology.Sources) (list []string) {
+		for _, f := range gpuFindings(s) {
+			if f.Level == warn {
+				list = append(list, f.Detail)
+			}
+		}
+		return list
+	}
+	b := topologytest.DGXH200()
+	require.Empty(t, warnings(b.Sources()))
+	b.Visible, b.Lost[3] = []int{0, 1, 2, 4, 5, 6, 7}, nvml.ERROR_GPU_IS_LOST
+	require.Equal(t, []string{"GPU 3 of nvidia-smi is unknown: nvmlDeviceGetHandleByIndex: ERROR_GPU_IS_LOST"},
+		warnings(b.Sources()))
+	s := topologytest.DGXH200().Sources()
+	s.OpenManagement = func() (cuda.Management, error) { return nil, errors.New("no NVML: nvmlInit: Unknown Error") }
+	require.Contains(t, warnings(s), "no NVML: nvmlInit: Unknown Error")
 }
