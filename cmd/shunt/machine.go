@@ -11,6 +11,7 @@ import (
 
 	"github.com/shunt-ccl/shunt/host/selector"
 	"github.com/shunt-ccl/shunt/host/topology"
+	"github.com/shunt-ccl/shunt/internal/affinity"
 	"github.com/shunt-ccl/shunt/internal/descriptors"
 )
 
@@ -82,11 +83,12 @@ func checkDescriptors(_ context.Context, world int) []finding {
 }
 
 func checkCPUs(_ context.Context, world int) []finding {
-	var set unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &set); err != nil {
-		return []finding{{Level: warn, Detail: fmt.Sprintf("sched_getaffinity: %v", err)}}
+	allowed, err := affinity.Get()
+	if err != nil {
+		return []finding{{Level: warn, Detail: fmt.Sprintf("sched_getaffinity: %v", err),
+			Advice: "a seccomp filter may forbid it: ranks count on all CPUs that are online, and are not bound to CPUs"}}
 	}
-	cpus := set.Count()
+	cpus := len(allowed)
 	list := []finding{{Level: fine, Detail: fmt.Sprintf("%d for this process", cpus)}}
 	if world > cpus {
 		list = append(list, finding{Level: warn, Detail: fmt.Sprintf("%d ranks share %d CPUs", world, cpus),

@@ -6,32 +6,35 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/shunt-ccl/shunt/host/topology"
 	"github.com/shunt-ccl/shunt/internal/descriptors"
 	"github.com/shunt-ccl/shunt/internal/seccomptest"
 )
 
-// denyVariable makes this binary, run as the command, do without a system call: its number, an error number.
+// denyVariable makes this binary, run as the command, do without a system call: its number, an error number, and, if it
+// is allowed where an argument is large enough, the argument's number and the least that it may be.
 const denyVariable = "DENY_SYSTEM_CALL"
 
 func denyAsAsked() {
-	call, number, ok := strings.Cut(os.Getenv(denyVariable), ",")
-	if !ok {
+	text, set := os.LookupEnv(denyVariable)
+	if !set {
 		return
 	}
-	c, errCall := strconv.ParseUint(call, 10, 32)
-	n, errNumber := strconv.ParseUint(number, 10, 16)
-	if errCall != nil || errNumber != nil {
-		panic(denyVariable)
+	var call, number, argument, least uint32
+	n, err := fmt.Sscanf(text, "%d,%d,%d,%d", &call, &number, &argument, &least)
+	switch n {
+	case 2:
+		err = seccomptest.Deny(call, unix.Errno(number))
+	case 4:
+		err = seccomptest.DenyLess(call, int(argument), least, unix.Errno(number))
 	}
-	if err := seccomptest.Deny(uint32(c), unix.Errno(n)); err != nil {
-		panic(err)
+	if err != nil {
+		panic(fmt.Sprintf("%s=%s: %v", denyVariable, text, err))
 	}
 }
 
@@ -73,6 +76,40 @@ func TestDoctorWithoutACall(t *testing.T) {
 			require.Equal(t, name+": "+number.Error(), found["kernel"][1].Detail)
 			require.Equal(t, fine, found["ranks"][0].Level)
 		}
+	}
+}
+
+// Machines on which more than 1,024 CPUs are possible are like others, though Linux refuses masks of 1,024 there. Where
+// it tells nothing of CPUs, ranks take all for theirs.
+func TestMoreCPUsThanAMaskHas(t *testing.T) {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	look := func(env ...string) (cpus []finding, places []topology.Place) {
+		found, code := doctorOf(t, "", env...)
+		require.Zero(t, code, "%+v", found)
+		c := exec.Command(self, "topo", "-n", "2", "--json")
+		c.Env = append(os.Environ(), env...)
+		out, err := c.Output()
+		require.NoError(t, err)
+		m, err := topology.Parse(out)
+		require.NoError(t, err)
+		for _, p := range m.Places {
+			p.PID = 0
+			places = append(places, p)
+		}
+		return found["CPUs"], places
+	}
+	cpus, places := look()
+	require.Len(t, places, 2)
+	fewCPUs, fewPlaces := look(fmt.Sprintf("%s=%d,%d,1,129", denyVariable, unix.SYS_SCHED_GETAFFINITY, unix.EINVAL))
+	require.Equal(t, cpus, fewCPUs)
+	require.Equal(t, places, fewPlaces)
+	noCPUs, noPlaces := look(deny(unix.SYS_SCHED_GETAFFINITY, unix.EPERM))
+	require.Len(t, noCPUs, 1)
+	require.Equal(t, warn, noCPUs[0].Level)
+	require.Contains(t, noCPUs[0].Advice, "seccomp")
+	for _, p := range noPlaces {
+		require.GreaterOrEqual(t, p.CPUs, places[0].CPUs)
 	}
 }
 

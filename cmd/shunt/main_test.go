@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	serveTransport()
 	pool.Main()
 	if len(os.Args) > 1 && slices.Contains([]string{"rank", "agent", "run", "tune", "doctor", "bench", "transports",
-		"conformance", "explain"}, os.Args[1]) { // to be interrupted, too
+		"conformance", "explain", "topo"}, os.Args[1]) { // to be interrupted, too
 		main()
 	}
 	if len(os.Args) > 1 && os.Args[1] == "join" {

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shunt-ccl/shunt/internal/affinity"
 	"github.com/shunt-ccl/shunt/plugin"
-	"golang.org/x/sys/unix"
 )
 
 // waitForWaiting returns once the engine's run waits.
@@ -98,18 +98,10 @@ func TestNoWakeUpIsLost(t *testing.T) {
 
 // pin binds this thread to the i-th processor that it may use, if there is one.
 func pin(t testing.TB, i int) {
-	var allowed, one unix.CPUSet
-	must(t, unix.SchedGetaffinity(0, &allowed))
-	for cpu := range len(allowed) * 64 {
-		if !allowed.IsSet(cpu) {
-			continue
-		}
-		if i == 0 {
-			one.Set(cpu)
-			must(t, unix.SchedSetaffinity(0, &one))
-			return
-		}
-		i--
+	allowed, err := affinity.Get()
+	must(t, err)
+	if i < len(allowed) {
+		must(t, affinity.Set(allowed[i:i+1]))
 	}
 }
 

@@ -6,29 +6,26 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
-	"math/bits"
 	"os"
 	"path"
 	"regexp"
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"github.com/shunt-ccl/shunt/internal/affinity"
 )
 
 // Local returns the place of this process. Rank is 0 and GPUs are empty: the caller
-// knows them. What the system does not tell stays zero.
+// knows them. What the system does not tell stays zero; where it does not tell the CPUs
+// that the process may run on, those are all that are online.
 func Local() Place {
 	p := Place{PID: os.Getpid(), CPUs: 1}
 	p.Host, p.HostID = identity(os.Getenv, os.DirFS("/"))
-	var set unix.CPUSet
-	if unix.SchedGetaffinity(0, &set) == nil {
-		var cpus []int
-		for word := range set {
-			for v := uint64(set[word]); v != 0; v &= v - 1 {
-				cpus = append(cpus, word*64+bits.TrailingZeros64(v))
-			}
-		}
+	cpus, err := affinity.Get()
+	if err != nil {
+		cpus, _ = parseList(word(os.DirFS("/"), "sys/devices/system/cpu/online"))
+	}
+	if len(cpus) > 0 {
 		p.CPUSet = formatList(cpus)
 		p.CPUs = min(len(cpus), quota(os.DirFS("/")))
 		p.NUMA = nodesOf(os.DirFS("/"), cpus)

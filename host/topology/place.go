@@ -37,7 +37,7 @@ type GPU struct {
 // Limits of an encoded place.
 const (
 	maxText    = 255
-	maxCPUSet  = 8 << 10 // enough for every other one of 1,024 CPUs, the longest set that Local returns
+	maxCPUSet  = 32 << 10 // enough for every other one of 8,192 CPUs, the most that Linux has
 	maxNUMA    = 1024
 	maxGPUs    = 64
 	maxEncoded = 1 << 20
@@ -51,7 +51,7 @@ func cut(s string) string {
 	return s
 }
 
-// Encode returns the place as bytes for Decode. Names longer than 255 bytes are cut, and sets of CPUs of over 8 KiB.
+// Encode returns the place as bytes for Decode. Names longer than 255 bytes are cut, and sets of CPUs of over 32 KiB.
 func (p Place) Encode() []byte {
 	var w wire.Writer
 	w.U8(version)

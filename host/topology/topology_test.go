@@ -312,7 +312,7 @@ func TestTopology(t *testing.T) {
 // Where every other CPU of a large host is one socket's, ranks that are bound to a socket know all of its CPUs.
 func TestLongSetsOfCPUsStayWhole(t *testing.T) {
 	var cpus []int
-	for c := 0; c < 1024; c += 2 {
+	for c := 0; c < 8192; c += 2 {
 		cpus = append(cpus, c)
 	}
 	var places []Place

@@ -4,7 +4,7 @@ import (
 	"os"
 	"strconv"
 
-	"golang.org/x/sys/unix"
+	"github.com/shunt-ccl/shunt/internal/affinity"
 )
 
 // cpuOf returns the CPU that a rank is bound to, or -1: a core of its own where there
@@ -13,7 +13,8 @@ func (j Job) cpuOf(rank int) int {
 	if !j.Bind {
 		return -1
 	}
-	cpus := inOrder(allowed(), coreOf)
+	allowed, _ := affinity.Get()
+	cpus := inOrder(allowed, coreOf)
 	if len(cpus) < j.World {
 		return -1
 	}
@@ -22,27 +23,12 @@ func (j Job) cpuOf(rank int) int {
 
 // CPUs returns the number of CPUs that this process may use, and of their cores.
 func CPUs() (cpus, cores int) {
-	all := allowed()
+	all, _ := affinity.Get()
 	seen := map[string]bool{}
 	for _, cpu := range all {
 		seen[coreOf(cpu)] = true
 	}
 	return len(all), len(seen)
-}
-
-// allowed returns the CPUs that this process may use, ascending.
-func allowed() []int {
-	var set unix.CPUSet
-	if unix.SchedGetaffinity(0, &set) != nil {
-		return nil
-	}
-	var cpus []int
-	for cpu := range len(set) * 64 {
-		if set.IsSet(cpu) {
-			cpus = append(cpus, cpu)
-		}
-	}
-	return cpus
 }
 
 // inOrder puts the first CPU of every core in front of the second ones, and so
@@ -82,16 +68,15 @@ func onCPU(cpu int, start func() error) error {
 	if cpu < 0 {
 		return start()
 	}
-	var before, one unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &before); err != nil {
+	before, err := affinity.Get()
+	if err != nil {
 		return start() // no binding is better than no rank
 	}
-	one.Set(cpu)
-	if err := unix.SchedSetaffinity(0, &one); err != nil {
+	if err := affinity.Set([]int{cpu}); err != nil {
 		return start() // likewise
 	}
-	err := start()
+	err = start()
 	// Where the former CPUs are gone this fails; what was started runs nevertheless.
-	_ = unix.SchedSetaffinity(0, &before)
+	_ = affinity.Set(before)
 	return err
 }
