@@ -38,6 +38,19 @@ func ControlGroups(root fs.FS) Limits {
 			l.Memory = n
 		}
 	}
+	look := func(controller, dir string) {
+		switch controller {
+		case "": // version 2
+			if quota, period, ok := strings.Cut(text(dir, "cpu.max"), " "); ok {
+				cpus(quota, period)
+			}
+			memory(text(dir, "memory.max"))
+		case "cpu":
+			cpus(text(dir, "cpu.cfs_quota_us"), text(dir, "cpu.cfs_period_us"))
+		case "memory":
+			memory(text(dir, "memory.limit_in_bytes"))
+		}
+	}
 	groups, err := fs.ReadFile(root, "proc/self/cgroup")
 	if err != nil {
 		return l
@@ -47,23 +60,17 @@ func ControlGroups(root fs.FS) Limits {
 		if len(fields) != 3 {
 			continue
 		}
-		// Every group up to the root may limit. Inside a container the path may
-		// not be visible; then only the root of what is mounted counts.
-		for dir := path.Clean("/" + fields[2]); ; dir = path.Dir(dir) {
-			base := path.Join(fields[1], dir)
-			switch fields[1] {
-			case "":
-				if quota, period, ok := strings.Cut(text(base, "cpu.max"), " "); ok {
-					cpus(quota, period)
+		for controller := range strings.SplitSeq(fields[1], ",") {
+			// The folder may have the names of the list in another order, and links have one each.
+			for _, mount := range []string{fields[1], controller, "cpu,cpuacct"} {
+				// Every group up to the root may limit. Inside a container the path may
+				// not be visible; then only the root of what is mounted counts.
+				for dir := path.Clean("/" + fields[2]); ; dir = path.Dir(dir) {
+					look(controller, path.Join(mount, dir))
+					if dir == "/" {
+						break
+					}
 				}
-				memory(text(base, "memory.max"))
-			case "cpu,cpuacct", "cpu":
-				cpus(text(base, "cpu.cfs_quota_us"), text(base, "cpu.cfs_period_us"))
-			case "memory":
-				memory(text(base, "memory.limit_in_bytes"))
-			}
-			if dir == "/" {
-				break
 			}
 		}
 	}

@@ -274,6 +274,36 @@ func TestSystemFiles(t *testing.T) {
 	}
 }
 
+// The controllers of a group of version 1 are a list in any order. Its folder has the list's name, or that in another
+// order, or one controller's.
+func TestControllersInAnyOrder(t *testing.T) {
+	for _, list := range []string{"cpu", "cpu,cpuacct", "cpuacct,cpu", "cpuacct,cpu,cpuset", "memory,cpu"} {
+		for _, folder := range []string{list, "cpu", "cpu,cpuacct"} {
+			for _, group := range []string{"/", "/a/"} {
+				root := fstest.MapFS{"proc/self/cgroup": {Data: []byte("5:pids:/\n4:" + list + ":/a/b\n")},
+					"sys/fs/cgroup/" + folder + group + "cpu.cfs_quota_us":  {Data: []byte("150000\n")},
+					"sys/fs/cgroup/" + folder + group + "cpu.cfs_period_us": {Data: []byte("100000\n")}}
+				if got := ControlGroups(root); got.CPUs != 1.5 {
+					t.Errorf("%s in %s%s: %+v", list, folder, group, got)
+				}
+			}
+		}
+	}
+	for _, folder := range []string{"memory,cpu", "memory"} {
+		root := fstest.MapFS{"proc/self/cgroup": {Data: []byte("4:memory,cpu:/a/b\n")},
+			"sys/fs/cgroup/" + folder + "/a/memory.limit_in_bytes": {Data: []byte("4096\n")}}
+		if got := ControlGroups(root); got.Memory != 4096 {
+			t.Errorf("memory in %s: %+v", folder, got)
+		}
+	}
+	root := fstest.MapFS{"proc/self/cgroup": {Data: []byte("4:cpuset,cpuacct:/\n")},
+		"sys/fs/cgroup/cpuset,cpuacct/cpu.cfs_quota_us":  {Data: []byte("150000\n")},
+		"sys/fs/cgroup/cpuset,cpuacct/cpu.cfs_period_us": {Data: []byte("100000\n")}}
+	if got := ControlGroups(root); got != (Limits{}) {
+		t.Errorf("another controller limits CPUs: %+v", got)
+	}
+}
+
 func TestTopology(t *testing.T) {
 	place := func(host, set string, cpus int) Place {
 		return Place{Host: "name of " + host, HostID: host, PID: 1, CPUSet: set, CPUs: cpus}
