@@ -30,8 +30,9 @@ func (t *Topology) Class() string {
 }
 
 func (t *Topology) hostClass() string {
+	sets := cpuSets{}
 	for rank := range t.Places {
-		if t.Oversubscribed(rank) {
+		if t.oversubscribed(rank, sets) {
 			return "host-crowded"
 		}
 	}

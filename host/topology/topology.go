@@ -2,6 +2,7 @@ package topology
 
 import (
 	"fmt"
+	"math/bits"
 	"slices"
 	"strings"
 )
@@ -62,48 +63,80 @@ func (t *Topology) LocalIndex(rank int) int { return slices.Index(t.LocalRanks(r
 // Oversubscribed reports whether rank shares CPUs with so many ranks that they
 // cannot all run at once: the ranks of its host whose CPU sets overlap its own
 // outnumber the CPUs that those sets hold, or a quota allows.
-func (t *Topology) Oversubscribed(rank int) bool {
+func (t *Topology) Oversubscribed(rank int) bool { return t.oversubscribed(rank, cpuSets{}) }
+
+// oversubscribed keeps the sets that it has read for other ranks.
+func (t *Topology) oversubscribed(rank int, sets cpuSets) bool {
 	own := t.Places[rank]
-	mine, err := parseList(own.CPUSet)
-	if err != nil || len(mine) == 0 {
+	mine := sets.of(own.CPUSet)
+	if mine.count == 0 {
 		return len(t.LocalRanks(rank)) > max(own.CPUs, 1)
 	}
-	type set struct {
-		cpus   []int
-		shared bool
-	}
-	sets := map[string]set{} // by text: many ranks have the same
-	union := map[int]bool{}
+	var union [maxList / 64]uint64
 	sharing := 0
 	quota := own.CPUs
-	limited := own.CPUs < len(mine)
+	limited := own.CPUs < mine.count
 	for _, r := range t.LocalRanks(rank) {
 		p := t.Places[r]
-		s, seen := sets[p.CPUSet]
-		if !seen {
-			cpus, err := parseList(p.CPUSet)
-			s = set{cpus, err == nil && slices.ContainsFunc(cpus, func(c int) bool { return slices.Contains(mine, c) })}
-			sets[p.CPUSet] = s
-			for _, c := range cpus {
-				if s.shared {
-					union[c] = true
-				}
-			}
-		}
-		if !s.shared {
+		s := sets.of(p.CPUSet)
+		if !s.overlaps(mine) {
 			continue
 		}
 		sharing++
-		if p.CPUs < len(s.cpus) {
+		for i, word := range s.words {
+			union[i] |= word
+		}
+		if p.CPUs < s.count {
 			limited = true
 			quota = min(quota, p.CPUs)
 		}
 	}
-	available := len(union)
+	available := 0
+	for _, word := range union {
+		available += bits.OnesCount64(word)
+	}
 	if limited {
 		available = min(available, quota)
 	}
 	return sharing > available
+}
+
+// cpuSets are sets of CPUs by their texts: many ranks have the same.
+type cpuSets map[string]*cpuSet
+
+// cpuSet is a set of CPUs, a bit each.
+type cpuSet struct {
+	words []uint64
+	count int
+}
+
+// of returns a set, which is empty where the text is malformed.
+func (c cpuSets) of(text string) *cpuSet {
+	s, known := c[text]
+	if !known {
+		s = &cpuSet{}
+		c[text] = s
+		cpus, _ := parseList(text)
+		if len(cpus) > 0 {
+			s.words = make([]uint64, slices.Max(cpus)/64+1)
+		}
+		for _, cpu := range cpus {
+			s.words[cpu/64] |= 1 << (cpu % 64)
+		}
+		for _, word := range s.words {
+			s.count += bits.OnesCount64(word)
+		}
+	}
+	return s
+}
+
+func (s *cpuSet) overlaps(other *cpuSet) bool {
+	for i := range min(len(s.words), len(other.words)) {
+		if s.words[i]&other.words[i] != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // SharedGPU finds two ranks of one host that use the same GPU: the lowest such
@@ -184,6 +217,7 @@ func (t *Topology) pci(rank int) string {
 // String returns a table for people: one line a host and one a rank.
 func (t *Topology) String() string {
 	var b strings.Builder
+	sets := cpuSets{}
 	for i, id := range t.Hosts() {
 		var ranks []int
 		for r, p := range t.Places {
@@ -206,7 +240,7 @@ func (t *Topology) String() string {
 			if len(p.NUMA) > 0 {
 				fmt.Fprintf(&b, ", NUMA %s", formatList(p.NUMA))
 			}
-			if t.Oversubscribed(r) {
+			if t.oversubscribed(r, sets) {
 				b.WriteString(", more ranks than CPUs")
 			}
 			b.WriteByte('\n')

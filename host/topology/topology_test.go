@@ -2,11 +2,14 @@ package topology
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
+	"time"
 )
 
 func sample() Place {
@@ -345,19 +348,38 @@ func TestLongSetsOfCPUsStayWhole(t *testing.T) {
 	for c := 0; c < 8192; c += 2 {
 		cpus = append(cpus, c)
 	}
-	var places []Place
-	for range cpus {
-		p, err := Decode(Place{HostID: "x", CPUSet: formatList(cpus), CPUs: len(cpus)}.Encode())
-		if err != nil {
-			t.Fatal(err)
-		}
-		places = append(places, p)
+	p, err := Decode(Place{HostID: "x", CPUSet: formatList(cpus), CPUs: len(cpus)}.Encode())
+	if err != nil {
+		t.Fatal(err)
 	}
+	places := slices.Repeat([]Place{p}, len(cpus))
 	if New(places).Oversubscribed(0) {
 		t.Errorf("%d ranks on %d CPUs count as too many", len(places), len(cpus))
 	}
 	if !New(append(places, places[0])).Oversubscribed(0) {
 		t.Errorf("%d ranks on %d CPUs do not count as too many", len(places)+1, len(cpus))
+	}
+}
+
+// As many places as a file may have, each with a set of its own, take moments. Where every rank's set was
+// searched for each CPU of every other rank's, that took an hour.
+func TestManySetsOfCPUs(t *testing.T) {
+	var places []Place
+	for r := range maxMachineNICs {
+		places = append(places, Place{HostID: "x", CPUSet: fmt.Sprintf("%d-%d", r, 8191-r%100), CPUs: 8192})
+	}
+	done := make(chan bool)
+	go func() {
+		top := New(places)
+		done <- top.Class() == "host" && !strings.Contains(top.String(), "more ranks than CPUs")
+	}()
+	select {
+	case fine := <-done:
+		if !fine {
+			t.Error("ranks are crowded on more CPUs than ranks")
+		}
+	case <-time.After(2 * time.Minute):
+		t.Fatal("no end in 2 minutes")
 	}
 }
 
