@@ -74,6 +74,17 @@ void nc_settle(ncclComm_t comm) {
   pthread_mutex_unlock(&comm->lock);
 }
 
+/* is_quiet tells whether no thread makes anything of the communicator. It waits for a job only that has ended for its
+ * parent, a moment: a caller that waits for the parent of a split then uses the child. */
+static bool is_quiet(ncclComm_t comm) {
+  pthread_mutex_lock(&comm->lock);
+  while (atomic_load(&comm->jobs) == 0 && atomic_load(&comm->children) > atomic_load(&comm->queued))
+    pthread_cond_wait(&comm->changed, &comm->lock);
+  bool quiet = atomic_load(&comm->jobs) == 0;
+  pthread_mutex_unlock(&comm->lock);
+  return quiet;
+}
+
 static const char in_group[] = "%s: a call of this thread's open group makes the communicator, or waits to change it; "
                                "end the group before";
 
@@ -161,12 +172,10 @@ ncclResult_t nc_CommGetAsyncError(ncclComm_t comm, ncclResult_t *async_error) {
   default:
     break;
   }
-  if (atomic_load(&comm->jobs) > 0 && !nc_group_holds(comm)) {
+  if (!is_quiet(comm) && !nc_group_holds(comm)) {
     *async_error = ncclInProgress;
     return ncclSuccess;
   }
-  if (atomic_load(&comm->jobs) == 0)
-    nc_settle(comm); /* a moment: a caller that waits for the parent of a split then uses the child */
   if (comm->shunt == NULL)
     return ncclSuccess;
   if (atomic_load(&comm->revoked) || atomic_load(&comm->settled)) /* all there is to tell */

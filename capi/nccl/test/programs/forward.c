@@ -176,9 +176,27 @@ static void *call(void *result) {
   return NULL;
 }
 
-/* The other ranks do not come; another thread aborts, as watchdogs do. */
+/* Before a lock that this thread takes another one makes the call, and waits for the other ranks in it. */
+static _Thread_local bool call_before_lock;
+static pthread_t thread;
+static ncclResult_t result_of_call;
+
+int pthread_mutex_lock(pthread_mutex_t *mutex) {
+  static int (*lock)(pthread_mutex_t *);
+  if (lock == NULL)
+    *(void **)&lock = dlsym(RTLD_NEXT, "pthread_mutex_lock");
+  if (call_before_lock) {
+    call_before_lock = false;
+    CHECK(pthread_create(&thread, NULL, call, &result_of_call));
+    while (logged("ncclGetUniqueId ") == 0)
+      sched_yield();
+  }
+  return lock(mutex);
+}
+
+/* The other ranks do not come. Whoever asks is told at once, also where the call has begun meanwhile, and aborts, as
+ * watchdogs do. */
 static void abort_making(void) {
-  pthread_t thread;
   ncclResult_t result = ncclSuccess;
   if (ranks[0].rank != 0) {
     do
@@ -188,19 +206,16 @@ static void abort_making(void) {
     CHECK(ncclCommAbort(ranks[0].comm));
     return;
   }
-  pthread_create(&thread, NULL, call, &result);
-  ncclResult_t state;
-  do
-    CHECK(ncclCommGetAsyncError(ranks[0].comm, &state));
-  while (state != ncclInProgress);
+  call_before_lock = true;
+  CHECK(ncclCommGetAsyncError(ranks[0].comm, &result));
+  WANT(!call_before_lock && result == ncclInProgress);
   CHECK(ncclCommAbort(ranks[0].comm));
   pthread_join(thread, NULL);
-  WANT(result == ncclRemoteError);
+  WANT(result_of_call == ncclRemoteError);
 }
 
 /* Rank 0 is inside the real library when another thread aborts; the others have left it. */
 static void abort_inside(void) {
-  pthread_t thread;
   ncclResult_t result = ncclSuccess;
   *held_by_fake = ranks[0].rank == 0;
   pthread_create(&thread, NULL, call, &result);
