@@ -222,7 +222,7 @@ func checkRanksOverNCCL(ctx context.Context, world int) []finding {
 func tryRanksOnGPUs(ctx context.Context, world int, algo string) []finding {
 	list, _, err := machineGPUs()
 	if err == nil && len(list) < 2 {
-		err = errors.New("the machine has one GPU")
+		err = errors.New("one GPU is visible")
 	}
 	if err != nil {
 		return []finding{{Level: fine, Detail: "not tried: " + err.Error()}}

@@ -34,14 +34,14 @@ done
 killed= before=none
 while [ "$ranks" ] && [ "$killed" != "$before" ]; do
   before=$killed
-  for stat in /proc/[0-9]*/stat; do
-    read -r line <"$stat" || continue
+  for environ in $(grep -lF -e "SHUNT_ID=$id" /proc/[0-9]*/environ); do
+    pid=${environ%/environ} pid=${pid#/proc/}
+    case $killed in *" $pid "*) continue ;; esac
+    read -r line <"/proc/$pid/stat" || continue
     set -- ${line##*) } # state, parent, group, session
     [ "$4" = "$session" ] || continue
-    pid=${stat%/stat} pid=${pid#/proc/}
-    case $killed in *" $pid "*) continue ;; esac
     env="
-$(tr '\0' '\n' <"/proc/$pid/environ")
+$(tr '\0' '\n' <"$environ")
 "
     rank=${env##*"
 SHUNT_RANK="}

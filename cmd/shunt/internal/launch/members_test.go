@@ -83,7 +83,7 @@ func requireGone(t *testing.T, pid int) {
 	require.Eventually(t, func() bool {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		return err != nil || strings.Contains(string(stat), ") Z ")
-	}, 5*time.Second, 5*time.Millisecond)
+	}, 30*time.Second, 5*time.Millisecond)
 }
 
 // No rank of a launcher that is killed is left, and nothing that one has started.
