@@ -3,11 +3,13 @@
  * ranks.h. SCENARIO says what is given and what is called: unsupported, listed, missing, failing, stuck, differing,
  * abort or leave.
  */
+#define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "locks.h"
 #include "ranks.h"
 
 static char *log_of_fake;
@@ -176,22 +178,14 @@ static void *call(void *result) {
   return NULL;
 }
 
-/* Before a lock that this thread takes another one makes the call, and waits for the other ranks in it. */
-static _Thread_local bool call_before_lock;
 static pthread_t thread;
 static ncclResult_t result_of_call;
 
-int pthread_mutex_lock(pthread_mutex_t *mutex) {
-  static int (*lock)(pthread_mutex_t *);
-  if (lock == NULL)
-    *(void **)&lock = dlsym(RTLD_NEXT, "pthread_mutex_lock");
-  if (call_before_lock) {
-    call_before_lock = false;
-    CHECK(pthread_create(&thread, NULL, call, &result_of_call));
-    while (logged("ncclGetUniqueId ") == 0)
-      sched_yield();
-  }
-  return lock(mutex);
+/* begin_call lets another thread make the call, and returns when that waits for the other ranks. */
+static void begin_call(void) {
+  CHECK(pthread_create(&thread, NULL, call, &result_of_call));
+  while (logged("ncclGetUniqueId ") == 0)
+    sched_yield();
 }
 
 /* The other ranks do not come. Whoever asks is told at once, also where the call has begun meanwhile, and aborts, as
@@ -206,9 +200,10 @@ static void abort_making(void) {
     CHECK(ncclCommAbort(ranks[0].comm));
     return;
   }
-  call_before_lock = true;
+  before_lock = begin_call;
+  locks = 1;
   CHECK(ncclCommGetAsyncError(ranks[0].comm, &result));
-  WANT(!call_before_lock && result == ncclInProgress);
+  WANT(before_lock == NULL && result == ncclInProgress);
   CHECK(ncclCommAbort(ranks[0].comm));
   pthread_join(thread, NULL);
   WANT(result_of_call == ncclRemoteError);
