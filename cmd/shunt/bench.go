@@ -74,7 +74,7 @@ one that fails or hangs (--limit) costs its own rows only, and the exit status.`
 			if err := checkUnder(under); err != nil {
 				return err
 			}
-			kind, gpus, err := memory.choose(c.Context(), transport)
+			kind, gpus, err := memory.choose(c, transport)
 			if err != nil {
 				return err
 			}

@@ -77,7 +77,7 @@ send_bytes, recv_at[2]), and t0, t1 and so on are computed by earlier steps.`,
 			if err := areThere("transports", transports...); err != nil {
 				return err
 			}
-			kind, gpus, err := memory.choose(c.Context(), strings.Join(transports, ","))
+			kind, gpus, err := memory.choose(c, strings.Join(transports, ","))
 			if err != nil {
 				return err
 			}

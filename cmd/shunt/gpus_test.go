@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -12,6 +15,7 @@ import (
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host/topology"
 	"github.com/shunt-ccl/shunt/host/topology/topologytest"
+	"github.com/shunt-ccl/shunt/internal/builttest"
 )
 
 // noDevices is a CUDA driver that starts and finds no GPU.
@@ -76,8 +80,41 @@ func TestDoctorOfDriversThatFail(t *testing.T) {
 			if c.bare == broken {
 				require.Contains(t, bare.Advice, c.advice)
 			}
+			s := topologytest.DGXH200().Sources()
+			s.OpenDriver, s.OpenManagement = c.open, noNVML
+			if why := blindness(s); c.bare == fine { // a machine without GPUs is no news
+				require.Empty(t, why)
+			} else {
+				require.Contains(t, why, c.advice)
+			}
 		})
 	}
+}
+
+// Host memory that nobody asked for is named on a machine whose driver fails: its figures are not those of GPUs.
+func TestHostMemoryForWantOfADriver(t *testing.T) {
+	if _, err := exec.LookPath("cc"); err != nil {
+		t.Skip("no compiler: cc is not installed")
+	}
+	folder := t.TempDir()
+	source, library := filepath.Join(folder, "driver.c"), filepath.Join(folder, "libcuda.so.1")
+	require.NoError(t, os.WriteFile(source, []byte("int cuInit(unsigned flags) { (void)flags; return RESULT; }\n"+
+		"int cuDriverGetVersion(int *version) { *version = 13000; return 0; }\n"), 0o600))
+	look := func(result int, memory string) string {
+		text, err := builttest.Command("cc", "-shared", "-fPIC", fmt.Sprint("-DRESULT=", result), "-o", library, source).
+			CombinedOutput()
+		require.NoError(t, err, string(text))
+		c := exec.Command(os.Args[0], "bench", "-n", "2", "--memory", memory, "--max", "8", "--collective", "barrier")
+		c.Env = append(os.Environ(), "SHUNT_LIBCUDA="+library)
+		var stderr bytes.Buffer
+		c.Stderr = &stderr
+		require.NoError(t, c.Run(), stderr.String())
+		return stderr.String()
+	}
+	require.Contains(t, look(802, "auto"), "shunt bench: host memory: cuInit: ")
+	require.Contains(t, look(802, "auto"), "nvidia-fabricmanager")
+	require.NotContains(t, look(802, "host"), "cuInit")
+	require.NotContains(t, look(34, "auto"), "cuInit") // a machine without GPUs, whose library is the toolkit's
 }
 
 // A GPU that NVML cannot describe, and what else is not known, is no secret of topo.

@@ -2,13 +2,17 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"slices"
 
+	"github.com/spf13/cobra"
+
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host/option"
+	"github.com/shunt-ccl/shunt/host/topology"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -39,14 +43,15 @@ func (f *memoryFlag) Set(text string) error {
 	return usage("memory is %q; want auto, %s or %s", text, plugin.MemoryKindHost, plugin.MemoryKindCuda)
 }
 
-// choose returns the kind of memory that is meant, and the number of GPUs if it is
-// theirs. auto means GPUs where there are two at least and the transport, or
-// any that would be loaded, serves their memory.
-func (f *memoryFlag) choose(ctx context.Context, transport string) (plugin.MemoryKind, int, error) {
+// choose returns the kind of memory that a command's flag means, and the number of GPUs if it is theirs. auto means
+// GPUs where there are two at least and the transport, or any that would be loaded, serves their memory. Where a
+// machine has GPUs, or a driver that fails, and host memory is taken all the same, the command says why.
+func (f *memoryFlag) choose(c *cobra.Command, transport string) (plugin.MemoryKind, int, error) {
 	if !f.auto && f.kind == plugin.MemoryKindHost {
 		return f.kind, 0, nil
 	}
-	driver, err := cuda.Open()
+	s := topology.System(openManagement)
+	driver, err := s.OpenDriver()
 	var devices []cuda.DeviceInfo
 	if err == nil {
 		devices, err = driver.Devices()
@@ -57,10 +62,30 @@ func (f *memoryFlag) choose(ctx context.Context, transport string) (plugin.Memor
 		}
 		return f.kind, len(devices), err
 	}
-	if err != nil || len(devices) < 2 || !servesCuda(ctx, transport) {
-		return plugin.MemoryKindHost, 0, nil
+	var why string
+	switch {
+	case err != nil || len(devices) == 0:
+		why = blindness(s)
+	case len(devices) == 1:
+		why = "one GPU is visible, and two ranks need two"
+	case servesCuda(c.Context(), transport):
+		return plugin.MemoryKindCuda, len(devices), nil
+	case transport == "":
+		why = "no transport serves the memory of GPUs: see shunt transports"
 	}
-	return plugin.MemoryKindCuda, len(devices), nil
+	if why != "" {
+		fmt.Fprintf(c.ErrOrStderr(), "%s: host memory: %s\n", c.CommandPath(), why)
+	}
+	return plugin.MemoryKindHost, 0, nil
+}
+
+// blindness says why CUDA sees no GPU of a machine, and what to do; nothing where the machine seems to have none.
+func blindness(s topology.Sources) string {
+	m, _, err := scanGPUs(s)
+	if f := withoutCUDA(m, err); err != nil && f.Level != fine {
+		return f.Detail + "; " + f.Advice
+	}
+	return ""
 }
 
 // servesCuda reports whether any of a list of transports, or of those that a

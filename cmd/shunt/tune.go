@@ -80,7 +80,7 @@ result was wrong (then no file is written), or a collective could not be measure
 			if err := areThere("transport", splitList(transports)...); err != nil {
 				return err
 			}
-			kind, gpus, err := memory.choose(c.Context(), transports)
+			kind, gpus, err := memory.choose(c, transports)
 			if err != nil {
 				return err
 			}
