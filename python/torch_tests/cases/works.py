@@ -2,6 +2,7 @@
 
 import datetime
 import os
+import threading
 import time
 
 import torch
@@ -417,3 +418,28 @@ def lists_in_inference_mode(w):
         got = torch.zeros(3, device=w.device)
         dist.reduce_scatter(got, want, group=w.group, async_op=True).wait()
         w.equal(got, want[w.rank] * w.size)
+
+
+@case()
+def several_threads_wait(w):
+    """A Work may be waited for by threads of which each goes on with its result, and frees what it kept."""
+    for step in range(50):
+        inputs = w.everyone(1001, kind="whole")
+        want, t = sum(inputs), inputs[w.rank]
+        work = dist.all_reduce(t, group=w.group, async_op=True)
+        start, results = threading.Barrier(4), []
+
+        def wait(work=work, start=start, results=results, t=t):
+            start.wait()
+            work.wait()
+            results.append(t + step)
+
+        threads = [threading.Thread(target=wait) for _ in range(4)]
+        del work
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(results) == 4
+        for result in results:
+            w.equal(result, want + step)

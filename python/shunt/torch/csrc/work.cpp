@@ -234,7 +234,9 @@ void DeviceWork::synchronize() {
   ended_->block(waiting);
   for (auto& tensor : outputs_)
     if (tensor.is_sparse()) markUsed(tensor, waiting); // the call made its memory, in the call's stream
-  touched_.clear();
+  Tensors touched;
+  std::lock_guard<std::mutex> lock(mutex_);
+  touched.swap(touched_); // two threads may wait; freed when the lock is gone
 }
 
 bool DeviceWork::wait(std::chrono::milliseconds) {

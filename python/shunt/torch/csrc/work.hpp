@@ -89,7 +89,7 @@ class DeviceWork : public Work {
   const uint64_t sequence_;
   const bool hostWaits_;
   Tensors outputs_;
-  Tensors touched_;
+  Tensors touched_;  // guarded by mutex_
   c10::Stream stream_;
   const Events::Handle ended_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;  // guarded by mutex_, made when asked for
