@@ -8,6 +8,7 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <link.h>
 #include <linux/futex.h>
 #include <signal.h>
@@ -55,12 +56,21 @@ static void end_by_faults(void) {
   }
 }
 
+/* fill_streams opens what is closed of standard input, output and error. What Go and Shunt open would be there, until
+ * the program puts a log in its place: Go ends the process where that is what it waits with. */
+static void fill_streams(void) {
+  for (int fd = 0; fd <= STDERR_FILENO; fd++)
+    if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+      (void)open("/dev/null", O_RDWR); /* the lowest that is free: fd */
+}
+
 static sigset_t mask; /* of the thread that loads the library */
 
 /* Go's threads take over the mask of the thread that starts its runtime. They block all signals that they do not need,
  * so that the program's threads get those that it blocks in them and waits for, as with sigwait. */
 __attribute__((constructor(101))) static void before_go(void) {
   end_by_faults();
+  fill_streams();
   sigset_t all;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &mask);

@@ -3,7 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -52,6 +54,17 @@ func TestNoDescriptorsAtFirstUse(t *testing.T) {
 	binary := program(t, "test/descriptors.c")
 	for spare := range 4 {
 		t.Run(strconv.Itoa(spare), func(t *testing.T) { succeed(t, 1, binary, strconv.Itoa(spare)) })
+	}
+}
+
+// What a program makes its standard streams, where it has none, is not what Go waits with.
+func TestClosedStreams(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "log")
+	for rank, r := range world(t, 2, program(t, "test/no_streams.c"), log) {
+		if r.err != nil {
+			text, _ := os.ReadFile(log)
+			t.Errorf("rank %d: %v\n%s", rank, r.err, text)
+		}
 	}
 }
 

@@ -56,3 +56,28 @@ import shunt.torch
     assert ran.returncode == 1, ran.stderr
     last = ran.stderr.splitlines()[-1]
     assert "ImportError" in last and "was built for torch" in last and "this is torch 2.99.0" in last, ran.stderr
+
+
+def test_a_folder_that_cannot_be_written_is_named_with_the_variable():
+    ran = python("import shunt.torch", SHUNT_TORCH_CACHE="", XDG_CACHE_HOME="/proc/nowhere")
+    assert ran.returncode == 1, ran.stderr
+    last = ran.stderr.splitlines()[-1]
+    assert "ImportError" in last and "/proc/nowhere" in last and "SHUNT_TORCH_CACHE" in last, ran.stderr
+
+
+def test_users_without_a_home_name_the_folder():
+    """As in containers that run with a number of their own."""
+    nobody = """
+import os, pwd
+def unknown(uid): raise KeyError(uid)
+pwd.getpwuid = unknown
+os.environ.pop("HOME", None)
+os.environ["USER"] = os.environ["LOGNAME"] = "nobody"  # torch asks for the name
+from shunt.torch import build
+"""
+    assert (ran := python(nobody + "build.cached()", SHUNT_TORCH_CACHE="/proc/nowhere")).returncode == 1
+    assert "/proc/nowhere" in ran.stderr.splitlines()[-1], ran.stderr
+    ran = python(nobody + "build.cached()", SHUNT_TORCH_CACHE="", XDG_CACHE_HOME="")
+    assert ran.returncode == 1, ran.stderr
+    last = ran.stderr.splitlines()[-1]
+    assert "ImportError" in last and "SHUNT_TORCH_CACHE" in last, ran.stderr

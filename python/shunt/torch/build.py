@@ -113,10 +113,13 @@ def digest() -> str:
 
 def cache() -> Path:
     """Returns the path of the extension for this interpreter, torch and source, in the cache."""
-    named = os.environ.get("SHUNT_TORCH_CACHE")
-    of_user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    root = Path(named) if named else of_user / "shunt" / "torch-ext"
-    return root / digest() / file_name()
+    if not (root := os.environ.get("SHUNT_TORCH_CACHE")):
+        try:
+            of_user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        except RuntimeError as error:  # no HOME, and a user whom the system does not know
+            raise ImportError(f"shunt.torch has no folder for what it compiles: {error} Set SHUNT_TORCH_CACHE.") from None
+        root = of_user / "shunt" / "torch-ext"
+    return Path(root) / digest() / file_name()
 
 
 def _headers() -> list[Path]:
@@ -216,8 +219,13 @@ def cached() -> Path:
     path = cache()
     if path.exists():
         return path
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path.parent / "lock", "w") as lock:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = open(path.parent / "lock", "w")  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise ImportError(f"shunt.torch cannot keep what it compiles: {error}; set SHUNT_TORCH_CACHE to a folder that "
+                          "can be written") from None  # fmt: skip
+    with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not path.exists():
             compile_to({path: running()})
