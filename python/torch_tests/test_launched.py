@@ -181,6 +181,19 @@ def test_threads_free_tensors_at_the_end(request, tmp_path):
     assert program.returncode == 0 and program.stdout == "all have left\n", program.stdout + program.stderr
 
 
+def test_a_first_call_without_the_store(request):
+    """A group's ranks meet through torch's store: that it has gone is an error at once, on every rank."""
+    if request.config.getoption("--backend") == "gloo":
+        pytest.skip("gloo: ranks meet when the group is made")
+    program = subprocess.run([sys.executable, HERE / "launched" / "storeless.py", "cpu:shunt"],
+                             env={**os.environ, "PYTHONPATH": str(HERE.parent), "OMP_NUM_THREADS": "1"},
+                             capture_output=True, text=True, timeout=LIMIT)
+    assert program.returncode == 0, program.stdout + program.stderr
+    for rank in (1, 2):
+        assert re.search(rf"^rank {rank}: .*torch.distributed's store does not respond", program.stdout, re.M), (
+            program.stdout + program.stderr)
+
+
 def test_ctrl_c(launch, slow):
     """SIGINT, as a terminal sends it to all processes: all end soon, none by a crash."""
     program = launch("8", "endless")

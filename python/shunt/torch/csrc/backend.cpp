@@ -61,8 +61,9 @@ std::string titleOf(const ShuntBackend::Options& options) {
                   " of the job)");
 }
 
-}  // namespace
-
+// A connection to the store for groups alone: their calls must not wait for the program's, which share one. All groups
+// of a process share it, as no call of theirs waits long, and the store's process may take seconds to accept many. To
+// be made while the store is there: torch tries for longer than a deadline to reach one that is gone.
 c10::intrusive_ptr<c10d::Store> ownConnection(const c10::intrusive_ptr<c10d::Store>& store) {
   try {
     auto* prefixed = dynamic_cast<c10d::PrefixStore*>(store.get());
@@ -73,10 +74,13 @@ c10::intrusive_ptr<c10d::Store> ownConnection(const c10::intrusive_ptr<c10d::Sto
   }
 }
 
+}  // namespace
+
 ShuntBackend::ShuntBackend(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                            c10::intrusive_ptr<Options> options)
     : Backend(rank, size),
       store_(std::move(store)),
+      connection_(ownConnection(store_)),
       options_(std::move(options)),
       title_(titleOf(*options_)),
       timeout_(options_->timeout.count()),
@@ -107,7 +111,7 @@ void ShuntBackend::setTimeout(std::chrono::milliseconds timeout) {
 std::shared_ptr<Channel> ShuntBackend::makeChannel(const std::string& name, int rank, int size,
                                                     const at::Device& device, std::vector<int> ranks) {
   return std::make_shared<Channel>(Rendezvous{
-      ownConnection(store_), c10::str("shunt/", device.is_cuda() ? "cuda" : "cpu", "/", name), rank, size, device,
+      connection_, c10::str("shunt/", device.is_cuda() ? "cuda" : "cpu", "/", name), rank, size, device,
       renumbered("rank 0 to join", ranks), [this](const Where& waiting) { checkMembers(waiting); }, deadline(),
       ranks});
 }

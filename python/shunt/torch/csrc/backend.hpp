@@ -151,7 +151,7 @@ class ShuntBackend : public c10d::Backend {
   WorkPtr sendOrRecvNow(shunt_collective direction, Tensors& tensors, int peer, const Where& where);
   void closeChannels(const std::string& text, Milliseconds limit);
 
-  c10::intrusive_ptr<c10d::Store> store_;
+  c10::intrusive_ptr<c10d::Store> store_, connection_;
   c10::intrusive_ptr<Options> options_;
   const std::string title_;       // the group's name and, of a part of the job, its ranks there
   std::atomic<int64_t> timeout_;  // the deadline of the moment

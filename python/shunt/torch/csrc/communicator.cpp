@@ -16,6 +16,9 @@ constexpr int64_t kBlockLimitMs = 100;
 
 std::string seconds(Milliseconds t) { return c10::str(static_cast<double>(t.count()) / 1000, " s"); }
 
+// A wait for ranks that have not come is logged after this time, which is longer than most ranks differ in their start.
+constexpr Milliseconds kPatience{10000};
+
 // What rank 0 puts into the store in place of an id when it has none.
 constexpr char kFailed = '!';
 
@@ -31,7 +34,10 @@ std::string exchange(const Rendezvous& r, Milliseconds timeout, const Where& whe
   char id[SHUNT_UNIQUE_ID_BYTES];
   shunt_status status = api().get_unique_id_(id, sizeof id);
   std::string text = status == SHUNT_OK ? std::string(id) : kFailed + std::string(api().last_error_(nullptr));
-  inStore(where, [&] { r.store->set(r.key, text); });
+  inStore(where, [&] {
+    r.store->set(r.key, text);
+    (void)r.store->check({r.key}); // set waits for no answer, and seems to reach a store that is gone
+  });
   shunt_torch::check(status, where, r.ranks);
   return id;
 }
@@ -57,12 +63,17 @@ std::string await(c10d::Store& store, const std::string& key, const std::string&
                   const std::function<void(const Where&)>& watch) {
   auto start = Clock::now();
   auto pause = std::chrono::microseconds(200);
+  auto patience = kPatience;
   while (!inStore(where, [&] { return store.check({key}); })) {
     if (cancel.load()) C10_THROW_ERROR(DistBackendError, c10::str("shunt: ", where.str(), ": the group was aborted"));
     if (watch) watch(where);
     if (onMainThread() && signalRaised()) throwPythonError();
     if (Clock::now() - start > timeout)
       throwTimeout(c10::str(where.str(), ": waited ", seconds(timeout), " for ", awaited));
+    if (Clock::now() - start > patience) {
+      TORCH_WARN("shunt: ", where.str(), ": has waited ", seconds(patience), " for ", awaited);
+      patience *= 4;
+    }
     std::this_thread::sleep_for(pause);
     pause = std::min(pause * 2, std::chrono::microseconds(20000));
   }

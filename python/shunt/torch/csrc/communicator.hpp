@@ -76,10 +76,6 @@ class Communicator {
 // Closes them at once: each may wait for seconds until the ranks that have joined it close it too.
 void closeTogether(std::vector<std::unique_ptr<Communicator>> communicators);
 
-// A connection to the store for groups alone: their calls must not wait for the program's, which share one. All groups
-// of a process share it, as no call of theirs waits long, and the store's process may take seconds to accept many.
-c10::intrusive_ptr<c10d::Store> ownConnection(const c10::intrusive_ptr<c10d::Store>& store);
-
 // Runs ask, which asks torch's store something. That the store is gone, most often with the rank that ran it, becomes a
 // DistBackendError.
 template <class Ask>

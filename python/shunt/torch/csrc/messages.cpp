@@ -31,7 +31,7 @@ void checkOrder(const at::Tensor& tensor, const Where& where) {
 Links& ShuntBackend::links(const Where& where) {
   if (!closed_.empty()) C10_THROW_ERROR(DistBackendError, c10::str("shunt: ", where.str(), ": ", closed_));
   if (!links_) {
-    links_ = std::make_unique<Links>(ownConnection(store_), rank_, size_, &title_,
+    links_ = std::make_unique<Links>(connection_, rank_, size_, &title_,
                                      [this](const Where& waiting) { checkMembers(waiting); }, deadline());
   }
   return *links_;
@@ -200,7 +200,8 @@ void ShuntBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool waitA
     auto left = limit - std::chrono::duration_cast<Milliseconds>(std::chrono::steady_clock::now() - start);
     bool came = true;
     try {
-      (void)await(*store_, prefix + std::to_string(rank), "", std::max(left, Milliseconds(0)), w, aborted_);
+      (void)await(*store_, prefix + std::to_string(rank), c10::str("rank ", rank, " to come"),
+                  std::max(left, Milliseconds(0)), w, aborted_);
     } catch (const c10::DistBackendError&) {
       if (aborted_) throw;
       came = false;
