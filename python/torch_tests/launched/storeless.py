@@ -13,13 +13,14 @@ import torch
 import torch.distributed as dist
 
 
-def run(rank, backend, place, waits):
+def run(rank, backend, place, made, left):
     import shunt.torch  # noqa: F401 (registers the backend)
     dist.init_process_group(backend, init_method=place, rank=rank, world_size=3, timeout=datetime.timedelta(seconds=60))
     group = dist.new_group([1, 2])
+    made.wait()
     if rank == 0:
         return
-    waits.wait()
+    left.wait()
     try:
         dist.all_reduce(torch.ones(1), group=group)
     except dist.DistBackendError as error:
@@ -31,12 +32,12 @@ if __name__ == "__main__":
     place = f"tcp://127.0.0.1:{store.port}"
     del store
     context = multiprocessing.get_context("spawn")
-    waits = context.Event()
-    ranks = [context.Process(target=run, args=(rank, sys.argv[1], place, waits)) for rank in range(3)]
+    made, left = context.Barrier(3), context.Event()
+    ranks = [context.Process(target=run, args=(rank, sys.argv[1], place, made, left)) for rank in range(3)]
     for process in ranks:
         process.start()
     ranks[0].join()
-    waits.set()
+    left.set()
     for process in ranks[1:]:
         process.join()
     sys.exit(any(process.exitcode for process in ranks))
