@@ -117,7 +117,8 @@ def cache() -> Path:
         try:
             of_user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         except RuntimeError as error:  # no HOME, and a user whom the system does not know
-            raise ImportError(f"shunt.torch has no folder for what it compiles: {error} Set SHUNT_TORCH_CACHE.") from None
+            raise ImportError(f"shunt.torch has no folder for what it compiles: {str(error).rstrip('.')}; set "
+                              "SHUNT_TORCH_CACHE to one") from None  # fmt: skip
         root = of_user / "shunt" / "torch-ext"
     return Path(root) / digest() / file_name()
 
