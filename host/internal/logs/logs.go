@@ -102,19 +102,31 @@ func (q *queue) push(e *entry) bool {
 	return !q.late
 }
 
-// deliver ends when the queue is empty.
+// deliver ends when the queue is empty. Where a handler ends its goroutine, as t.Fatal does, another one goes on.
 func (q *queue) deliver() {
+	e := q.pop()
+	defer func() {
+		if e != nil {
+			go q.deliver()
+		}
+	}()
+	for ; e != nil; e = q.pop() {
+		e.handle()
+	}
+}
+
+// pop takes the oldest record; nil: there is none, and the goroutine ends.
+func (q *queue) pop() *entry {
 	q.Lock()
 	defer q.Unlock()
-	for len(q.waiting) > 0 {
-		e := q.waiting[0]
-		q.waiting = q.waiting[1:]
-		q.Unlock()
-		e.handle()
-		q.Lock()
+	if len(q.waiting) == 0 {
+		close(q.idle)
+		q.idle, q.late = nil, false
+		return nil
 	}
-	close(q.idle)
-	q.idle, q.late = nil, false
+	e := q.waiting[0]
+	q.waiting = q.waiting[1:]
+	return e
 }
 
 func (q *queue) stuck() {

@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
+	"os/exec"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -106,4 +109,39 @@ func TestHandlerMayCallBack(t *testing.T) {
 	// Both calls of Flush wait for the same, each for as long as it may.
 	require.Eventually(t, func() bool { h.Flush(); return len(k.all()) == 2 }, 30*time.Second, time.Millisecond)
 	require.Equal(t, []string{"outer", "inner"}, k.all())
+}
+
+// A handler may end its goroutine, as t.Fatal does: its record counts as handled, and the later ones come.
+func TestHandlerMayEndItsGoroutine(t *testing.T) {
+	var k kept
+	h := New(program{func(text string) {
+		if text == "fatal" {
+			runtime.Goexit()
+		}
+	}, &k, ""})
+	logger := slog.New(h)
+	for _, text := range []string{"fatal", "one", "fatal", "fatal", "two"} {
+		logger.Info(text)
+	}
+	require.Eventually(t, func() bool {
+		h.queue.Lock()
+		defer h.queue.Unlock()
+		return h.queue.idle == nil
+	}, 30*time.Second, time.Millisecond)
+	require.Equal(t, []string{"one", "two"}, k.all())
+}
+
+// A handler's panic ends the program with the handler's text.
+func TestPanicOfHandlerIsItsOwn(t *testing.T) {
+	const text = "the handler is at its wits' end"
+	if os.Getenv("PANIC_IN_HANDLER") != "" {
+		slog.New(New(program{func(string) { panic(text) }, &kept{}, ""})).Info("one")
+		select {} // the panic ends the program
+	}
+	child := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout=30s")
+	child.Env = append(os.Environ(), "PANIC_IN_HANDLER=1")
+	out, err := child.CombinedOutput()
+	require.Error(t, err)
+	require.Contains(t, string(out), "panic: "+text)
+	require.NotContains(t, string(out), "fatal error")
 }
