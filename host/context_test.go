@@ -3,18 +3,23 @@ package host_test
 import (
 	"context"
 	"errors"
-	"fmt"
+	"reflect"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
+var errImpatient = errors.New("the user is impatient")
+
 // A call whose context has ended returns one code after a deadline and one after a cancellation, whatever the program
-// gave as the cause, and whatever call it is.
+// gave as the cause, and whatever call it is. The error says that the context has ended, and errors.Is sees that and
+// the cause, though not on a rank whose own context goes on.
 func TestContextsThatEndHaveOneCode(t *testing.T) {
 	ends := map[string]struct {
 		ended func(ctx context.Context) (context.Context, context.CancelFunc)
@@ -23,13 +28,13 @@ func TestContextsThatEndHaveOneCode(t *testing.T) {
 		"canceled": {context.WithCancel, plugin.Aborted},
 		"canceled with a cause": {func(ctx context.Context) (context.Context, context.CancelFunc) {
 			ctx, cancel := context.WithCancelCause(ctx)
-			return ctx, func() { cancel(errors.New("the user is impatient")) }
+			return ctx, func() { cancel(errImpatient) }
 		}, plugin.Aborted},
 		"late": {func(ctx context.Context) (context.Context, context.CancelFunc) {
 			return context.WithDeadline(ctx, time.Now())
 		}, plugin.Timeout},
 		"late with a cause": {func(ctx context.Context) (context.Context, context.CancelFunc) {
-			return context.WithDeadlineCause(ctx, time.Now(), errors.New("the user is impatient"))
+			return context.WithDeadlineCause(ctx, time.Now(), errImpatient)
 		}, plugin.Timeout},
 	}
 	calls := map[string]func(ctx context.Context, c *host.Communicator) error{
@@ -52,24 +57,39 @@ func TestContextsThatEndHaveOneCode(t *testing.T) {
 			return err
 		},
 	}
+	takers := reflect.TypeFor[*host.Communicator]()
+	for i := range takers.NumMethod() {
+		if m := takers.Method(i); m.Type.NumIn() > 1 && m.Type.In(1) == reflect.TypeFor[context.Context]() {
+			name := strings.ToLower(strings.ReplaceAll(m.Name, "NewWindow", "new_window"))
+			require.Contains(t, calls, name, "a call that takes a context")
+		}
+	}
 	for what, end := range ends {
 		ctx, cancel := end.ended(t.Context())
 		cancel()
+		check := func(name string, err error) {
+			assert.Equal(t, end.want, plugin.CodeOf(err), "%s, %s: %v", name, what, err)
+			assert.ErrorIs(t, err, ctx.Err(), "%s, %s", name, what)
+			assert.ErrorIs(t, err, context.Cause(ctx), "%s, %s", name, what)
+			assert.ErrorContains(t, err, "the context of this call has ended: "+context.Cause(ctx).Error(), "%s, %s", name, what)
+		}
 		for name, call := range calls {
-			world(t, 2, func(c *host.Communicator) error {
-				if c.Rank() == 1 { // it stays until rank 0 has its error
-					return eventually("the end of rank 0", func() bool { return c.Err() != nil })
+			returned := make(chan struct{})
+			errs := worldErrors(t, 2, nil, func(c *host.Communicator) error {
+				if c.Rank() == 0 {
+					defer close(returned)
+					return call(ctx, c)
 				}
-				err := call(ctx, c)
-				c.Abort("enough")
-				if plugin.CodeOf(err) != end.want {
-					return fmt.Errorf("%s, %s: code %v, want %v: %w", name, what, plugin.CodeOf(err), end.want, err)
-				}
-				return nil
+				<-returned
+				return call(t.Context(), c)
 			})
+			check(name, errs[0])
+			assert.Error(t, errs[1], "%s, %s", name, what)
+			assert.NotErrorIs(t, errs[1], ctx.Err(), "%s, %s", name, what)
+			assert.NotContains(t, errs[1].Error(), "the context of this call", "%s, %s", name, what)
 		}
 		o := host.Options{Rank: 0, World: 2, ID: "unix://@shunt-test-nobody", Logger: silent}
 		_, err := host.Init(ctx, o)
-		require.Equal(t, end.want, plugin.CodeOf(err), "init, %s: %v", what, err)
+		check("init", err)
 	}
 }

@@ -4,6 +4,9 @@
 // a binary that wants a builtin one registers it, as database/sql drivers do, and others are named in
 // Options.Transports.
 //
+// A call that takes a context returns an error of code Timeout after the context's deadline and Aborted if it was
+// canceled. On the rank whose context it is, errors.Is finds the context's error in it, and the cause.
+//
 // What lives here is the communicator: its life, its calls, groups and sub-groups, and the thread from a call to its
 // plan. The rooms under internal have the rest of the host, and none of them knows the communicator: call checks
 // arguments, plans finds the plan, endpoints opens the transports' endpoints and maps their memory, buffers keeps the

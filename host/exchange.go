@@ -13,7 +13,8 @@ const MaxExchange = 4 << 20
 // Exchange returns the bytes that every rank gave, in rank order. They travel between the hosts, over the connections
 // of the rendezvous: it is for what ranks tell each other before they call another library, such as a unique id of
 // NCCL's, not for data. It is collective, every rank gives as many bytes, and it touches no stream.
-func (c *Communicator) Exchange(ctx context.Context, data []byte) ([][]byte, error) {
+func (c *Communicator) Exchange(ctx context.Context, data []byte) (all [][]byte, err error) {
+	defer noteContext(ctx, &err)
 	if int64(len(data))*int64(c.World()) > MaxExchange {
 		return nil, c.observer.Invalid("exchange", "%d bytes from each of %d ranks; want at most %d in all", len(data),
 			c.World(), MaxExchange)

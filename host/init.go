@@ -25,7 +25,8 @@ import (
 
 // Init joins the job and returns the communicator of all its ranks. It is collective. A failure on one rank is every
 // rank's error. Close the communicator when done.
-func Init(ctx context.Context, o Options) (*Communicator, error) {
+func Init(ctx context.Context, o Options) (made *Communicator, err error) {
+	defer noteContext(ctx, &err)
 	if err := descriptors.Ready(); err != nil { // before anything waits
 		return nil, plugin.Errorf(plugin.CodeOf(err), "init: %w", err)
 	}

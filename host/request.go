@@ -107,8 +107,8 @@ func (r *Request) end(err error) {
 	close(r.done)
 }
 
-// Wait returns the operation's error once it has ended. If ctx ends first, the error wraps ctx's, with code Timeout
-// after its deadline and Aborted if it was canceled; the operation continues.
+// Wait returns the operation's error once it has ended. If ctx ends first, the error wraps ctx's and its cause, with
+// code Timeout after its deadline and Aborted if it was canceled; the operation continues.
 func (r *Request) Wait(ctx context.Context) error {
 	if ended, err := r.Test(); ended {
 		return err
@@ -118,7 +118,7 @@ func (r *Request) Wait(ctx context.Context) error {
 		_, err := r.Test()
 		return err
 	case <-ctx.Done():
-		return plugin.Errorf(plugin.CodeOf(ctx.Err()), "wait: %w", context.Cause(ctx))
+		return plugin.Errorf(plugin.CodeOf(ctx.Err()), "wait: the context of this call has ended: %w", contextEnd(ctx))
 	}
 }
 

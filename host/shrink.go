@@ -12,7 +12,8 @@ import (
 // it; the old communicator is then only good for Close. Ranks keep their order, and plugins whose process has died are
 // started again. If a rank or a plugin dies meanwhile, all survivors try again, because of plugins alone three times in
 // a row; if one fails otherwise, or its context ends, all return an error.
-func (c *Communicator) Shrink(ctx context.Context) (*Communicator, error) {
+func (c *Communicator) Shrink(ctx context.Context) (made *Communicator, err error) {
+	defer noteContext(ctx, &err)
 	if err := c.closed("shrink"); err != nil {
 		return nil, err
 	}

@@ -12,7 +12,8 @@ const NoColor = -1
 
 // Split divides the communicator: ranks that give the same color form a new communicator, ordered by key and then by
 // rank. It is collective. A rank that gives NoColor gets nil.
-func (c *Communicator) Split(ctx context.Context, color, key int) (*Communicator, error) {
+func (c *Communicator) Split(ctx context.Context, color, key int) (made *Communicator, err error) {
+	defer noteContext(ctx, &err)
 	if color < NoColor {
 		return nil, c.observer.Invalid("split", "color %d is negative", color)
 	}
@@ -40,7 +41,8 @@ func (c *Communicator) Split(ctx context.Context, color, key int) (*Communicator
 
 // Subset makes a new communicator of the given ranks of this one, in this order. Only they call it, each with the
 // same ranks; the others need not even be alive, and this communicator may have failed.
-func (c *Communicator) Subset(ctx context.Context, ranks []int) (*Communicator, error) {
+func (c *Communicator) Subset(ctx context.Context, ranks []int) (made *Communicator, err error) {
+	defer noteContext(ctx, &err)
 	if err := c.closed("subset"); err != nil {
 		return nil, err
 	}

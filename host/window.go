@@ -24,7 +24,8 @@ const maxWindowBytes = 1 << 46
 // NewWindow makes a window of the given bytes on every rank, zero-filled. It is collective; every rank gives the same
 // size, or all fail with Mismatch. On GPUs its memory is symmetric: collectives that receive into it do so at one
 // offset on all ranks, see RegisterSymmetric.
-func (c *Communicator) NewWindow(ctx context.Context, bytes int64) (*Window, error) {
+func (c *Communicator) NewWindow(ctx context.Context, bytes int64) (made *Window, err error) {
+	defer noteContext(ctx, &err)
 	const what = "new_window"
 	if bytes < 0 || bytes > maxWindowBytes {
 		return nil, c.observer.Invalid(what, "%d bytes; want 0 to %d", bytes, int64(maxWindowBytes))
