@@ -99,7 +99,6 @@ func (c *Communicator) SynchronizeFor(stream Stream, limit time.Duration) (*Requ
 // within waits for a request: nil and its error, or the request if it continues. Then its error is for who waits on,
 // also after Close.
 func (r *Request) within(limit time.Duration) (*Request, error) {
-	r.heard.Store(true)
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -128,6 +129,31 @@ func TestCloseReturnsTheErrorThatNobodyHasHeard(t *testing.T) {
 		for rank, err := range errs {
 			require.Equal(t, test.want, plugin.CodeOf(err), "rank %d: %v", rank, err)
 		}
+	}
+}
+
+// Close returns no error of a call that returns it itself, though it may not have done so yet.
+func TestCloseReturnsNoErrorOfACall(t *testing.T) {
+	x := make([]float32, 8)
+	receive := host.Operation{Collective: plugin.Recv, Recv: at(x), Count: 1, DType: plugin.Float32}
+	for _, operations := range [][]host.Operation{{receive}, {receive, receive}} {
+		errs := worldErrors(t, 2, func(_ int, o *host.Options) { o.Timeout = time.Second },
+			func(c *host.Communicator) error {
+				mine := slices.Clone(operations)
+				for i := range mine {
+					mine[i].Root = 1 - c.Rank()
+				}
+				ended, err := host.Enqueue(c, mine...)
+				if err != nil {
+					return err
+				}
+				<-ended
+				if c.Err() == nil {
+					return errors.New("a receive that nobody sends to has ended well")
+				}
+				return nil
+			})
+		require.NoError(t, errors.Join(errs...))
 	}
 }
 

@@ -427,7 +427,7 @@ func (c *Communicator) close() error {
 	c.allocators.End()
 	c.turn.Shut()
 	var errs []error
-	if c.lost != nil && !c.lost.heard.Load() {
+	if c.lost != nil && c.lost.unheard.Load() {
 		errs = append(errs, c.lost.err)
 	}
 	c.observer.Failure.Close()

@@ -110,3 +110,17 @@ func LimitRegistrations(n int) (undo func()) { return buffers.LimitRegistrations
 
 // StateOf returns what a rank knows of another one's calls, as errors word it.
 func StateOf(c *Communicator, rank int) string { return c.observer.State(rank).String() }
+
+// Enqueue puts a call of operations, a group where there are several, behind everything started before, as a call does
+// that has to wait. The channel is closed when they have ended, before the caller of the call learns of it.
+func Enqueue(c *Communicator, operations ...Operation) (<-chan struct{}, error) {
+	push := func() (*Request, error) { return c.enqueueGroup(operations) }
+	if len(operations) == 1 {
+		push = func() (*Request, error) { return c.enqueue(&operations[0]) }
+	}
+	r, err := push()
+	if err != nil {
+		return nil, err
+	}
+	return r.done, nil
+}

@@ -17,7 +17,7 @@ type Request struct {
 	pinner     runtime.Pinner
 	done       chan struct{}
 	err        error
-	heard      atomic.Bool // the caller has err
+	unheard    atomic.Bool // it was started, and nobody has asked for err yet; a call returns its own
 }
 
 // Start begins an operation and returns at once. Its memory must stay valid
@@ -29,7 +29,9 @@ func (c *Communicator) Start(op *Operation) (*Request, error) {
 	if err := c.rejectThreadStream("start", []Operation{*op}); err != nil {
 		return nil, err
 	}
-	return c.enqueue(op)
+	r := newRequest([]Operation{*op})
+	r.unheard.Store(true)
+	return c.push(op.Collective.String(), r)
 }
 
 // Start begins the group's operations together and empties the group. The request of an empty group has ended.
@@ -44,7 +46,9 @@ func (g *Group) Start(c *Communicator) (*Request, error) {
 	if err := c.rejectThreadStream("start", operations); err != nil {
 		return nil, err
 	}
-	return c.enqueueGroup(operations)
+	r := newGroupRequest(operations)
+	r.unheard.Store(true)
+	return c.push("group", r)
 }
 
 // newRequest returns a request for operations, whose memory stays in place from now on. The caller's slices are copied.
@@ -65,16 +69,21 @@ func (op *Operation) copyCounts() {
 	op.RecvCounts, op.RecvDispls = slices.Clone(op.RecvCounts), slices.Clone(op.RecvDispls)
 }
 
-// enqueue puts an operation behind everything started before.
+// newGroupRequest returns a request for operations that run as one group.
+func newGroupRequest(operations []Operation) *Request {
+	r := newRequest(operations)
+	r.group = true
+	return r
+}
+
+// enqueue puts a call that waits for its operation behind everything started before.
 func (c *Communicator) enqueue(op *Operation) (*Request, error) {
 	return c.push(op.Collective.String(), newRequest([]Operation{*op}))
 }
 
 // enqueueGroup does so with operations that run as one group.
 func (c *Communicator) enqueueGroup(operations []Operation) (*Request, error) {
-	r := newRequest(operations)
-	r.group = true
-	return c.push("group", r)
+	return c.push("group", newGroupRequest(operations))
 }
 
 func (c *Communicator) push(what string, r *Request) (*Request, error) {
@@ -95,7 +104,7 @@ func (c *Communicator) perform(r *Request) {
 		_, err = c.run(&r.operations[0], 0)
 	}
 	r.end(err)
-	if err != nil && !repeats && (c.lost == nil || c.lost.heard.Load()) {
+	if err != nil && !repeats && r.unheard.Load() && (c.lost == nil || !c.lost.unheard.Load()) {
 		c.lost = r
 	}
 }
@@ -126,7 +135,7 @@ func (r *Request) Wait(ctx context.Context) error {
 func (r *Request) Test() (bool, error) {
 	select {
 	case <-r.done:
-		r.heard.Store(true)
+		r.unheard.Store(false)
 		return true, r.err
 	default:
 		return false, nil
