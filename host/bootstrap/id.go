@@ -177,7 +177,7 @@ func ParseID(text string) (UniqueID, error) {
 
 // NewID makes a unique id and its store, which listens at addr from now on. addr is "host:port" (port 0: any), or ""
 // for any port on every interface. The store ends by itself when all ranks that joined have left; close the Root only
-// if no rank may join any more.
+// if no rank may join any more. Its records go to slog.Default.
 func NewID(addr string) (UniqueID, *Root, error) {
 	if err := descriptors.Ready(); err != nil {
 		return UniqueID{}, nil, plugin.Errorf(plugin.CodeOf(err), "unique id: %w", err)

@@ -78,14 +78,14 @@ func Load(ctx context.Context, spec Spec, logger *slog.Logger) (*Loaded, error) 
 		if err != nil {
 			return nil, err
 		}
-		l.Transport = guard.New(t, spec.String())
+		l.Transport = guard.New(t, spec.String(), logger)
 	case Shared:
-		t, err := guard.Call(ctx, spec.String(), "load",
+		t, err := guard.Call(ctx, logger, spec.String(), "load",
 			func() (plugin.Transport, error) { return shared.Open(spec.Target, logger) })
 		if err != nil {
 			return nil, err
 		}
-		l.Transport = guard.New(t, spec.String())
+		l.Transport = guard.New(t, spec.String(), logger)
 	case Process:
 		client, err := process.Start(ctx, process.Config{Path: spec.Target, SHA256: spec.SHA256, Logger: logger,
 			StartTimeout: spec.StartTimeout})

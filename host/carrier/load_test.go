@@ -1,6 +1,7 @@
 package carrier
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -247,11 +248,13 @@ func (panicking) Open(context.Context, plugin.OpenConfig) (plugin.Endpoint, erro
 // A builtin transport that breaks down is an error of its call.
 func TestBuiltinTransportsThatPanic(t *testing.T) {
 	host := []plugin.MemoryKind{plugin.MemoryKindHost}
+	var log bytes.Buffer
 	registers(t, panicking{posing{info: plugin.Info{Name: "panicking", Memory: host}}})
-	l, err := Load(t.Context(), Spec{Carrier: Builtin, Target: "panicking"}, nil)
+	l, err := Load(t.Context(), Spec{Carrier: Builtin, Target: "panicking"}, slog.New(slog.NewTextHandler(&log, nil)))
 	require.NoError(t, err)
 	_, err = l.Transport.Open(t.Context(), plugin.OpenConfig{})
 	require.ErrorContains(t, err, "out of order")
+	require.Contains(t, log.String(), "panicking.Open", "the stack")
 	require.Zero(t, l.PID())
 	require.Nil(t, l.Died())
 	require.NoError(t, l.Err())

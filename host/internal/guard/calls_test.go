@@ -81,7 +81,7 @@ func (a *asking) Ask(context.Context, plugin.Request) (plugin.Support, error) {
 // What a transport in this process offers is checked, and what a carrier says of the asking is passed on.
 func TestWhatSupportsReturnsIsChecked(t *testing.T) {
 	s := &supporting{support: plugin.Support{Algorithms: []plugin.Algorithm{{Name: "a", Latency: -1, Bandwidth: 1}}}}
-	guarded := New(s, "builtin:s")
+	guarded := New(s, "builtin:s", nil)
 	if _, err := guarded.Ask(t.Context(), plugin.Request{}); err == nil {
 		t.Error("a negative latency is accepted")
 	}
@@ -89,7 +89,7 @@ func TestWhatSupportsReturnsIsChecked(t *testing.T) {
 		t.Errorf("offered %+v", got)
 	}
 	gone := errors.New("it is gone")
-	if _, err := New(&asking{err: gone}, "shared:a").Ask(t.Context(), plugin.Request{}); !errors.Is(err, gone) {
+	if _, err := New(&asking{err: gone}, "shared:a", nil).Ask(t.Context(), plugin.Request{}); !errors.Is(err, gone) {
 		t.Error(err)
 	}
 }

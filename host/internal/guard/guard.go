@@ -7,6 +7,7 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,9 +38,11 @@ type Transport struct {
 	gate  gate
 }
 
-// New guards a transport. where names it for users, such as shared:/lib/spin.so.
-func New(inner plugin.Transport, where string) *Transport {
-	return &Transport{inner: inner, gate: gate{who: fmt.Sprintf("transport %s (%s)", inner.Info().Name, where)}}
+// New guards a transport. where names it for users, such as shared:/lib/spin.so. The logger, which has slog.Default in
+// place of nil, gets the stack of a call that panics.
+func New(inner plugin.Transport, where string, logger *slog.Logger) *Transport {
+	who := fmt.Sprintf("transport %s (%s)", inner.Info().Name, where)
+	return &Transport{inner: inner, gate: gate{who: who, logger: logger}}
 }
 
 // Info returns the transport's Info.
@@ -85,8 +88,10 @@ func (t *Transport) Open(ctx context.Context, config plugin.OpenConfig) (plugin.
 	if err != nil {
 		return nil, err
 	}
-	e := &Endpoint{inner: opened, where: where, gate: gate{who: t.gate.who}, aborting: gate{who: t.gate.who},
-		checking: gate{who: t.gate.who}, registering: gate{who: t.gate.who}}
+	e := &Endpoint{inner: opened, where: where}
+	for _, g := range append(e.others(), &e.gate) {
+		g.who, g.logger = t.gate.who, t.gate.logger
+	}
 	regions := func() ([]plugin.Region, error) { return opened.Regions(), nil }
 	if e.regions, err = call(ctx, &e.gate, "regions"+where, regions, nil); err == nil {
 		images := func() ([]plugin.Image, error) { return opened.Images(), nil }
@@ -302,12 +307,12 @@ func (e *Endpoint) closeLate() {
 			return
 		}
 	}
-	_, _ = protect(e.gate.who, "close"+e.where, func() (none, error) { return none{}, e.inner.Close() })
+	_, _ = protect(&e.gate, "close"+e.where, func() (none, error) { return none{}, e.inner.Close() })
 }
 
 // Call bounds a call that belongs to no transport yet, such as loading one.
-func Call[T any](ctx context.Context, who, what string, f func() (T, error)) (T, error) {
-	return call(ctx, &gate{who: who}, what, f, nil)
+func Call[T any](ctx context.Context, logger *slog.Logger, who, what string, f func() (T, error)) (T, error) {
+	return call(ctx, &gate{who: who, logger: logger}, what, f, nil)
 }
 
 type none struct{}
@@ -318,10 +323,11 @@ var errBusy = errors.New("an earlier call has not returned")
 // gate remembers the calls that have not returned in time: nothing else is called
 // until they have.
 type gate struct {
-	who   string
-	mu    sync.Mutex
-	lost  []*pending
-	after func()
+	who    string
+	logger *slog.Logger // nil: slog.Default
+	mu     sync.Mutex
+	lost   []*pending
+	after  func()
 }
 
 // pending is a call in progress.
@@ -370,7 +376,7 @@ func call[T any](ctx context.Context, g *gate, what string, f func() (T, error),
 	ended := make(chan result, 1)
 	go func() {
 		var r result
-		r.value, r.err = protect(g.who, what, f)
+		r.value, r.err = protect(g, what, f)
 		if g.end(p) {
 			ended <- r
 			return
@@ -402,12 +408,12 @@ func call[T any](ctx context.Context, g *gate, what string, f func() (T, error),
 }
 
 // protect turns a panic of a builtin transport into an error.
-func protect[T any](who, what string, f func() (T, error)) (value T, err error) {
+func protect[T any](g *gate, what string, f func() (T, error)) (value T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			slog.Error("a transport panicked", "transport", who, "call", what, "panic", fmt.Sprint(p),
-				"stack", string(debug.Stack()))
-			err = plugin.Errorf(plugin.Internal, "%s panicked in %s: %v", who, what, p)
+			cmp.Or(g.logger, slog.Default()).Error("a transport panicked", "transport", g.who, "call", what, "panic",
+				fmt.Sprint(p), "stack", string(debug.Stack()))
+			err = plugin.Errorf(plugin.Internal, "%s panicked in %s: %v", g.who, what, p)
 		}
 	}()
 	value, err = f()

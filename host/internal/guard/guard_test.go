@@ -1,8 +1,11 @@
 package guard
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -129,7 +132,7 @@ func TestEveryCallReturnsInTime(t *testing.T) {
 	for _, phase := range phases {
 		t.Run(phase, func(t *testing.T) {
 			s := &stuck{phase: phase, release: make(chan struct{}), closed: make(chan string, 8)}
-			guarded := New(s, "builtin:stuck")
+			guarded := New(s, "builtin:stuck", nil)
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			defer cancel()
 			begin := time.Now()
@@ -181,7 +184,7 @@ func TestEveryCallReturnsInTime(t *testing.T) {
 func TestLateChecks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stuck{phase: "check", release: make(chan struct{}), closed: make(chan string, 8)}
-		e, err := New(s, "builtin:stuck").Open(t.Context(), plugin.OpenConfig{Rank: 1})
+		e, err := New(s, "builtin:stuck", nil).Open(t.Context(), plugin.OpenConfig{Rank: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -226,7 +229,7 @@ func TestLateChecks(t *testing.T) {
 func TestCloseWaitsForACheck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stuck{phase: "check", release: make(chan struct{}), closed: make(chan string, 8)}
-		e, err := New(s, "builtin:stuck").Open(t.Context(), plugin.OpenConfig{})
+		e, err := New(s, "builtin:stuck", nil).Open(t.Context(), plugin.OpenConfig{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -248,17 +251,25 @@ func TestCloseWaitsForACheck(t *testing.T) {
 func TestPanicIsAnErrorThatNamesTheCall(t *testing.T) {
 	for _, phase := range phases {
 		s := &stuck{phase: phase, panics: true, closed: make(chan string, 8)}
-		err := calls(t.Context(), New(s, "builtin:stuck"))
+		var log bytes.Buffer
+		logger := slog.New(slog.NewJSONHandler(&log, nil))
+		err := calls(t.Context(), New(s, "builtin:stuck", logger))
 		if plugin.CodeOf(err) != plugin.Internal || !strings.HasPrefix(err.Error(),
 			"transport stuck (builtin:stuck) panicked in "+phase) || !strings.HasSuffix(err.Error(), ": no such rail") {
 			t.Errorf("%s: %v", phase, err)
+		}
+		record := struct{ Msg, Transport, Call, Panic, Stack string }{}
+		if err := json.Unmarshal(log.Bytes(), &record); err != nil || record.Msg != "a transport panicked" ||
+			record.Transport != "transport stuck (builtin:stuck)" || !strings.HasPrefix(record.Call, phase) ||
+			record.Panic != "no such rail" || !strings.Contains(record.Stack, "(*stuck).at") {
+			t.Errorf("%s, in the log: %v: %s", phase, err, log.Bytes())
 		}
 	}
 }
 
 // A nil pointer that a transport returns as an error has a text where the host looks for one.
 func TestNilPointersAreErrors(t *testing.T) {
-	_, err := protect("transport stuck", "close", func() (none, error) { return none{}, (*plugin.Error)(nil) })
+	_, err := protect(&gate{}, "close", func() (none, error) { return none{}, (*plugin.Error)(nil) })
 	if plugin.CodeOf(err) != plugin.Internal || err.Error() != "the transport returned a nil *plugin.Error as its error" {
 		t.Error(err)
 	}
@@ -277,7 +288,7 @@ func (a *absent) Open(context.Context, plugin.OpenConfig) (plugin.Endpoint, erro
 func TestOpenWithoutAnEndpoint(t *testing.T) {
 	for what, endpoint := range map[string]plugin.Endpoint{"neither an endpoint nor an error": nil,
 		"a nil *guard.held and no error": (*held)(nil)} {
-		_, err := New(&absent{endpoint: endpoint}, "builtin:stuck").Open(t.Context(), plugin.OpenConfig{})
+		_, err := New(&absent{endpoint: endpoint}, "builtin:stuck", nil).Open(t.Context(), plugin.OpenConfig{})
 		if plugin.CodeOf(err) != plugin.Protocol || !strings.HasSuffix(err.Error(), " returned "+what) {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -288,7 +299,7 @@ func TestCanceledCallReturns(t *testing.T) {
 	s := &stuck{phase: "open", release: make(chan struct{}), closed: make(chan string, 1)}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := New(s, "builtin:stuck").Open(ctx, plugin.OpenConfig{}); plugin.CodeOf(err) != plugin.Aborted ||
+	if _, err := New(s, "builtin:stuck", nil).Open(ctx, plugin.OpenConfig{}); plugin.CodeOf(err) != plugin.Aborted ||
 		!errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
