@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/shunt-ccl/shunt/host/algorithm"
@@ -11,19 +12,20 @@ import (
 )
 
 // Window is memory of every rank that peers write, read and signal directly. It belongs to the communicator that made
-// it.
+// it, whose Close closes it too.
 type Window struct {
 	facts  call.Window // first: see Operation.arguments
 	comm   *Communicator
 	memory *endpoints.Window
+	gone   atomic.Bool // Close was called; what the turn guards is in facts
 }
 
 // maxWindowBytes bounds the size of one.
 const maxWindowBytes = 1 << 46
 
 // NewWindow makes a window of the given bytes on every rank, zero-filled. It is collective; every rank gives the same
-// size, or all fail with Mismatch. On GPUs its memory is symmetric: collectives that receive into it do so at one
-// offset on all ranks, see RegisterSymmetric.
+// size, or all fail with Mismatch. It is there until it or the communicator is closed. On GPUs its memory is symmetric:
+// collectives that receive into it do so at one offset on all ranks, see RegisterSymmetric.
 func (c *Communicator) NewWindow(ctx context.Context, bytes int64) (made *Window, err error) {
 	defer noteContext(ctx, &err)
 	const what = "new_window"
@@ -49,14 +51,25 @@ func (c *Communicator) window(what string, bytes int64, memory *endpoints.Window
 	if err != nil {
 		return nil, c.observer.WrapError(what, err)
 	}
-	return &Window{call.Window{Owner: &c.checker, ID: memory.ID, Bytes: bytes}, c, memory}, nil
+	return &Window{facts: call.Window{Owner: &c.checker, ID: memory.ID, Bytes: bytes}, comm: c, memory: memory}, nil
 }
 
-// Bytes returns the size of each rank's part.
-func (w *Window) Bytes() int64 { return w.facts.Bytes }
+func (w *Window) closed() bool { return w.gone.Load() || w.comm.turn.Closed() }
 
-// Local returns this rank's part; it stays valid until Close.
+// Bytes returns the size of each rank's part; 0 once the window or its communicator is closed.
+func (w *Window) Bytes() int64 {
+	if w.closed() {
+		return 0
+	}
+	return w.facts.Bytes
+}
+
+// Local returns this rank's part, which is valid until the window or its communicator is closed: to read or write there
+// afterwards ends the program. From then on Local returns nil.
 func (w *Window) Local() unsafe.Pointer {
+	if w.closed() {
+		return nil
+	}
 	return unsafe.Add(w.memory.Local, w.comm.WindowHeader())
 }
 
@@ -92,5 +105,6 @@ func (w *Window) Close() error {
 		return nil
 	}
 	w.facts.Closed = true
+	w.gone.Store(true)
 	return w.memory.Close()
 }

@@ -47,6 +47,36 @@ func TestWaitForLessThanNothing(t *testing.T) {
 	})
 }
 
+// The memory of a window goes with it or with its communicator, and Local has no address of it then.
+func TestLocalIsNilOnceTheMemoryIsGone(t *testing.T) {
+	for what, closes := range map[string]func(c *host.Communicator, w *host.Window) error{
+		"window":       func(_ *host.Communicator, w *host.Window) error { return w.Close() },
+		"communicator": func(c *host.Communicator, _ *host.Window) error { return c.Close() },
+	} {
+		world(t, 1, func(c *host.Communicator) error {
+			w, err := c.NewWindow(t.Context(), 64)
+			if err != nil {
+				return err
+			}
+			other, err := c.NewWindow(t.Context(), 8)
+			if err != nil {
+				return err
+			}
+			require.EqualValues(t, 64, w.Bytes(), what)
+			unsafe.Slice((*byte)(w.Local()), 64)[63] = 1
+			if err := closes(c, w); err != nil {
+				return err
+			}
+			require.Zero(t, w.Bytes(), what)
+			require.Nil(t, w.Local(), what)
+			if what == "window" {
+				unsafe.Slice((*byte)(other.Local()), other.Bytes())[7] = 1
+			}
+			return nil
+		})
+	}
+}
+
 // A window that is closed again takes nothing from the one that has got its place.
 func TestWindowsAreClosedOnce(t *testing.T) {
 	world(t, 2, func(c *host.Communicator) error {

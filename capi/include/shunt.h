@@ -574,7 +574,8 @@ SHUNT_API shunt_status shunt_allocator_destroy(shunt_allocator allocator);
 
 /* Collective: bytes of zero-filled memory of this rank that every peer
  * reaches, on the communicator's device if its memory is CUDA's; *base is its
- * address here. bytes must be equal on all ranks. */
+ * address here, which is valid until shunt_window_free or shunt_close. bytes must be
+ * equal on all ranks. */
 SHUNT_API shunt_status shunt_window_create(shunt_comm comm, int64_t bytes, shunt_window *window, void **base);
 
 /* Local: a window of memory that the program has: bytes from memory on, an address that is
