@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"unicode"
 
 	"github.com/shunt-ccl/shunt/host/bootstrap"
+	"github.com/shunt-ccl/shunt/host/bootstrap/wire"
 	"github.com/shunt-ccl/shunt/host/executor"
 	"github.com/shunt-ccl/shunt/host/internal/allocator"
 	"github.com/shunt-ccl/shunt/host/internal/buffers"
@@ -369,10 +371,12 @@ func (c *Communicator) look() {
 }
 
 // Abort makes the communicator fail here and on every peer: operations in flight return an error at once, which has the
-// reason, in one line. It may be called from any goroutine.
+// reason, in one line and cut at 4,096 bytes. It may be called from any goroutine.
 func (c *Communicator) Abort(reason string) {
-	c.fail(&plugin.Error{Code: plugin.Aborted, Rank: c.Rank(),
-		Message: fmt.Sprintf("rank %d aborted: %s", c.Rank(), oneLine(reason))}, true)
+	reason = cmp.Or(strings.TrimSpace(oneLine(reason)), "no reason given")
+	message := fmt.Sprintf("rank %d aborted: %s", c.Rank(), reason)
+	message = strings.ToValidUTF8(message[:min(len(message), wire.MaxMessage)], "") // what other ranks get
+	c.fail(&plugin.Error{Code: plugin.Aborted, Rank: c.Rank(), Message: message}, true)
 	c.observer.Failure.Wait()
 }
 

@@ -209,7 +209,7 @@ class Communicator(Objects):
 
     def abort(self, reason: str = "no reason given") -> None:
         """Makes every rank's pending and later calls raise AbortedError. May be
-        called from any thread. Of a long reason the others get the beginning."""
+        called from any thread. Of a long reason all get the beginning."""
         _library.check(self._lib.shunt_abort(self._alive(), _reason(str(reason))))
 
     def set_timeout(self, timeout: float) -> None:
