@@ -332,9 +332,12 @@ func (j *joiner) enter(ctx context.Context, f *frameConn) (*Session, error) {
 		f.Close()
 		return nil, plugin.Errorf(plugin.Protocol, "%w", err)
 	}
+	// The store may have welcomed the ranks meanwhile: then this one fails for all, as if it gave up later.
 	stop := context.AfterFunc(ctx, func() {
 		if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			_ = f.write((&message{Kind: msgBye}).frame()) // if it fails the reader below knows
+			_ = f.write((&message{Kind: msgFail, Group: groupJob, Err: rankError(plugin.Aborted, c.Rank,
+				"rank %d (pid %d on host %s) stopped waiting for the other ranks", c.Rank, j.self.PID,
+				j.self.Host)}).frame()) // if it fails the reader below knows
 		}
 	})
 	defer stop()
@@ -357,8 +360,11 @@ func (j *joiner) enter(ctx context.Context, f *frameConn) (*Session, error) {
 	return newSession(f, reply, c.Rank, j.root, j.hub, j.meeting.secret, c.Timeout, c.Logger), nil
 }
 
-// admitted is called when the store has taken this rank in.
-var admitted = func() {} // tests only
+// admitted is called when the store has taken this rank in, welcomed when all ranks have come.
+var (
+	admitted = func() {}         // tests only
+	welcomed = func(rank int) {} // tests only
+)
 
 // wait waits for the verdict of a store that has proved the secret. Once it has
 // taken this rank in, its loss is a death, which no other attempt mends.
@@ -429,7 +435,10 @@ func (j *joiner) wait(f *frameConn, deadline time.Time) (*message, error) {
 				_ = f.limitReads(lastWords) // fails if the connection is closed, which is the aim
 			})
 		case msgBeat:
-		case msgWelcome, msgRefuse:
+		case msgWelcome:
+			welcomed(c.Rank)
+			return m, nil
+		case msgRefuse:
 			return m, nil
 		default:
 			return nil, plugin.Errorf(plugin.Protocol, "message %d came, want a welcome", m.Kind)

@@ -403,7 +403,7 @@ func (st *store) handle(m *member, msg *message) error {
 			_ = m.conn.limitReads(lastWords)
 		}
 	}
-	if st.phase != running && msg.Kind != msgBeat && msg.Kind != msgBye {
+	if st.phase != running && msg.Kind != msgBeat && msg.Kind != msgBye && msg.Kind != msgFail {
 		return plugin.Errorf(plugin.Protocol, "message %d before all ranks have joined", msg.Kind)
 	}
 	if msg.Again || (st.resuming != nil && (msg.Kind == msgOp || msg.Kind == msgCancel || msg.Kind == msgUngroup)) {
@@ -413,11 +413,6 @@ func (st *store) handle(m *member, msg *message) error {
 	case msgBeat:
 		return nil
 	case msgBye:
-		if st.phase == gathering {
-			st.failJoin(rankError(plugin.Aborted, m.who.Rank, "rank %d (pid %d on host %s) stopped waiting for the other ranks",
-				m.who.Rank, m.who.PID, m.who.Host))
-			return errParted
-		}
 		m.send((&message{Kind: msgBye}).frame())
 		m.finish()
 		if m.state == GaveUp { // all ranks know
@@ -444,7 +439,11 @@ func (st *store) handle(m *member, msg *message) error {
 	case msgResumed:
 		return st.resumed(m)
 	case msgFail:
-		return st.giveUp(m, msg)
+		if st.phase == running {
+			return st.giveUp(m, msg)
+		}
+		st.failJoin(msg.Err) // it waits for the other ranks no longer
+		return errParted
 	case msgTell:
 		st.pass(m, msg)
 		return nil
