@@ -8,7 +8,6 @@ import (
 
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host/internal/allocator"
-	"github.com/shunt-ccl/shunt/host/internal/pool"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -40,7 +39,13 @@ type AllocatorOptions struct {
 
 // AllocatorStats are bytes and numbers of an allocator: InUse of Blocks that are allocated, Cached in free ones, all in
 // Segments of the GPU's memory.
-type AllocatorStats = pool.Stats
+type AllocatorStats struct {
+	InUse    int64 // bytes of allocated blocks
+	Cached   int64 // bytes of free blocks
+	Peak     int64 // most bytes that were in use at one time
+	Blocks   int64 // allocated
+	Segments int64 // of the GPU's memory; they hold InUse and Cached
+}
 
 // NewAllocator makes an allocator without memory. It is local; but all ranks make their allocators in the same order,
 // those that are symmetric with the same options.
@@ -116,7 +121,7 @@ func (a *Allocator) Reserve(bytes int64) error { return a.wrap("reserve", a.memo
 func (a *Allocator) Trim() error { return a.wrap("trim", a.memory.Trim()) }
 
 // Stats returns what the allocator has.
-func (a *Allocator) Stats() AllocatorStats { return a.memory.Stats() }
+func (a *Allocator) Stats() AllocatorStats { return AllocatorStats(a.memory.Stats()) }
 
 // Device returns the ordinal of the allocator's device.
 func (a *Allocator) Device() int { return a.memory.Device() }
