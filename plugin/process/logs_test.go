@@ -8,6 +8,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/shunt-ccl/shunt/plugin"
 )
 
 // hostileLines lists lines that break parsers of log lines.
@@ -41,6 +43,20 @@ func TestPluginLinesReachTheHostsLogger(t *testing.T) {
 	require.Regexp(t, `level=WARN msg="a structured line" plugin=\S+ count=7`, log.String())
 	require.Regexp(t, `level=INFO msg="a plain line" plugin=\S+ stream=stderr`, log.String())
 	require.Contains(t, log.String(), "transport plugin started")
+}
+
+// What a plugin prints right before it ends arrives, once.
+func TestLastWordsArrive(t *testing.T) {
+	var log records
+	c := start(t, "last words", func(c *Config) { c.Logger = log.logger() })
+	_, err := c.Transport().Open(t.Context(), openConfig())
+	require.ErrorIs(t, err, plugin.PluginDied)
+	require.ErrorContains(t, err, "exited with status 3; the end of its stderr:\ndevice 2 has no driver")
+	require.NoError(t, c.Close())
+	for stream, words := range map[string]string{"stderr": "device 2 has no driver", "stdout": "3 devices found"} {
+		require.Equal(t, 1, strings.Count(log.String(), `msg="`+words+`"`), log.String())
+		require.Regexp(t, `level=INFO msg="`+words+`" plugin=\S+ stream=`+stream, log.String())
+	}
 }
 
 func TestLinesAreBoundedAndCounted(t *testing.T) {

@@ -141,6 +141,7 @@ var modes = map[string]func(){
 		Serve(probe.Transport{})
 		wait() // shut down in RPC, but never exits
 	},
+	"last words": func() { Serve(lastWords{}) },
 	"bad end": func() {
 		fmt.Fprintln(os.Stderr, "a plain line")
 		socket, err := unix.Dup(descriptorFD)
@@ -180,6 +181,16 @@ type frameless struct {
 func (f frameless) Supports(plugin.Request) plugin.Support {
 	_, _ = unix.Write(f.socket, []byte("no frame"))
 	return plugin.Support{Reason: "it does nothing"}
+}
+
+// lastWords ends its process, and says why, at a call.
+type lastWords struct{ probe.Transport }
+
+func (lastWords) Open(context.Context, plugin.OpenConfig) (plugin.Endpoint, error) {
+	fmt.Println("3 devices found")
+	fmt.Fprintln(os.Stderr, "device 2 has no driver")
+	os.Exit(3)
+	return nil, nil
 }
 
 // wait blocks until a signal that is never sent, without the runtime calling it

@@ -132,7 +132,7 @@ func (r *pluginRunner) readStdout(pipe *os.File) {
 			_, _ = r.toPlugin.Write(line)
 		}
 	}
-	// What follows is C code that prints; Go's own output goes through RPC.
+	// What follows is what the plugin prints.
 	buffered, _ := in.Peek(in.Buffered())
 	_, _ = r.outLines.Write(buffered)
 	drain(pipe, r.outLines)

@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -26,7 +27,7 @@ import (
 // process until the host shuts it down, and exits the process when the host is
 // gone or when a person started it by hand. While it serves, slog's default
 // logger carries lines to the host's, and what is written to os.Stdout and
-// os.Stderr is logged there too.
+// os.Stderr is logged there too, also right before the process ends.
 func Serve(t plugin.Transport) {
 	if os.Getenv(cookieKey) != cookieValue {
 		i := t.Info()
@@ -48,13 +49,14 @@ func Serve(t plugin.Transport) {
 	slog.SetDefault(slog.New(logHandler(os.Stderr)))
 
 	s := newService(t, conn)
+	keepOutputs := outputsKept()
 	unix.Umask(unix.Umask(0o077) &^ 0o700) // the host, a process of the same user, may connect to the socket
 	goplugin.Serve(&goplugin.ServeConfig{
 		HandshakeConfig:  handshakeConfig(),
 		VersionedPlugins: map[int]goplugin.PluginSet{plugin.VersionMajor: {serviceName: serverPlugin{service: s}}},
 		GRPCServer: func(options []grpc.ServerOption) *grpc.Server {
 			return grpc.NewServer(append(options, grpc.MaxRecvMsgSize(maxMessage),
-				grpc.ChainUnaryInterceptor(recoverPanics, endEarly))...)
+				grpc.ChainUnaryInterceptor(keepOutputs, recoverPanics, endEarly))...)
 		},
 		Logger: hclog.New(&hclog.LoggerOptions{Level: hclog.Warn, Output: os.Stderr, JSONFormat: true}),
 	})
@@ -72,6 +74,18 @@ func exitWithHost(conn *net.UnixConn) {
 		os.RemoveAll(filepath.Dir(dir))
 	}
 	os.Exit(0)
+}
+
+// outputsKept undoes before the first request what go-plugin does to os.Stdout and os.Stderr once it listens: it makes
+// them pipes whose contents go through RPC, and what a process wrote there right before its end is lost. The host reads
+// the descriptors themselves to their ends.
+func outputsKept() grpc.UnaryServerInterceptor {
+	stdout, stderr := os.Stdout, os.Stderr
+	restore := sync.OnceFunc(func() { os.Stdout, os.Stderr = stdout, stderr })
+	return func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+		restore()
+		return handler(ctx, req)
+	}
 }
 
 // recoverPanics turns a panic of the transport into an error of that call. A panic in a goroutine that the transport
