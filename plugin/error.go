@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -83,17 +84,34 @@ func CodeOf(err error) Code {
 	return Internal
 }
 
-// ErrorOf returns an error that a transport has returned. A nil pointer, as of a variable of type *Error that nothing
-// was assigned to, is an error to its caller, though it has no text: the result says so.
+// ErrorOf returns an error that a transport has returned, with a text that is fit for a message: as Clip returns it, its
+// lines joined. A nil pointer, as of a variable of type *Error that nothing was assigned to, is an error to its caller,
+// though it has no text: the result says so, and of an empty text too.
 func ErrorOf(err error) error {
-	if e := new(Error); errors.As(err, &e) && e == nil {
+	if err == nil {
+		return nil
+	}
+	e := new(Error)
+	if !errors.As(err, &e) {
+		e.Rank = -1
+	} else if e == nil {
 		err = e
 	}
 	if v := reflect.ValueOf(err); v.Kind() == reflect.Pointer && v.IsNil() {
 		return Errorf(Internal, "the transport returned a nil %T as its error", err)
 	}
-	return err
+	said := err.Error()
+	text := Clip(lineBreaks.Replace(strings.TrimSpace(said)))
+	if text == "" {
+		text = fmt.Sprintf("the transport returned a %T without a text as its error", err)
+	}
+	if text == said {
+		return err
+	}
+	return &Error{Code: CodeOf(err), Rank: e.Rank, Message: text, Cause: err}
 }
+
+var lineBreaks = strings.NewReplacer("\r\n", "; ", "\n", "; ")
 
 // known returns the code itself, or Internal for one outside the table; an error is
 // never OK.
@@ -120,9 +138,18 @@ func NativeError(what string, status Code, rank int, said string) *Error {
 // Printable returns a text from elsewhere, fit for a message.
 func Printable(text string) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7F || r == utf8.RuneError {
+		if unicode.IsControl(r) || r == utf8.RuneError {
 			return '?'
 		}
 		return r
 	}, text)
+}
+
+// Clip is like Printable, of at most MaxText bytes.
+func Clip(text string) string {
+	text = Printable(text)
+	if len(text) > MaxText {
+		text = strings.ToValidUTF8(text[:MaxText], "")
+	}
+	return text
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -41,7 +42,8 @@ func (r *rail) Error() string { return "the rail is lost" }
 
 // A nil pointer that was returned as an error is one, with a text; any other stays as it is.
 func TestErrorOf(t *testing.T) {
-	for _, err := range []error{nil, &rail{}, Mismatch, &Error{Code: Device}, fmt.Errorf("x: %w", &Error{Message: "y"})} {
+	for _, err := range []error{nil, &rail{}, Mismatch, &Error{Code: Device, Message: "d"},
+		fmt.Errorf("x: %w", &Error{Message: "y"}), errors.New(strings.Repeat("é", MaxText/2))} {
 		require.Equal(t, err, ErrorOf(err))
 	}
 	for err, kind := range map[error]string{(*Error)(nil): "*plugin.Error", (*rail)(nil): "*plugin.rail",
@@ -49,6 +51,39 @@ func TestErrorOf(t *testing.T) {
 		require.EqualError(t, ErrorOf(err), "the transport returned a nil "+kind+" as its error")
 		require.Equal(t, Internal, CodeOf(ErrorOf(err)))
 	}
+}
+
+// The text of an error is bounded and printable, and there is one; its code, rank and cause stay.
+func TestTextsOfErrors(t *testing.T) {
+	for said, want := range map[string]string{
+		"":                                     "the transport returned a *plugin.Error without a text as its error",
+		" \n":                                  "the transport returned a *plugin.Error without a text as its error",
+		"first\nsecond\r\n\x1b[31mred\x00\xff": "first; second; ?[31mred??",
+		"a\u009b2J":                            "a?2J",
+		strings.Repeat("x", 1<<20):             strings.Repeat("x", MaxText),
+		"a" + strings.Repeat("é", MaxText):     "a" + strings.Repeat("é", MaxText/2-1),
+	} {
+		cause := &Error{Code: Device, Rank: 3, Message: said}
+		var err *Error
+		require.ErrorAs(t, ErrorOf(cause), &err)
+		require.Equal(t, want, err.Error())
+		require.Equal(t, 3, err.Rank)
+		require.ErrorIs(t, err, Device)
+		require.ErrorIs(t, err, cause)
+		require.ErrorAs(t, ErrorOf(errors.New(said+"\n")), &err)
+		require.Equal(t, strings.Replace(want, "*plugin.Error", "*errors.errorString", 1), err.Error())
+		require.Equal(t, -1, err.Rank)
+		require.ErrorIs(t, err, Internal)
+	}
+}
+
+func FuzzClip(f *testing.F) {
+	f.Add("a\x00\xffé\x7f" + strings.Repeat("ü", 1000))
+	f.Fuzz(func(t *testing.T, s string) {
+		if c := Clip(s); len(c) > MaxText || !printable(c) || Clip(c) != c {
+			t.Fatalf("%q became %q", s, c)
+		}
+	})
 }
 
 // What a limit explains is a lack of memory, however deep the cause.

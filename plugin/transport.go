@@ -18,7 +18,7 @@ const (
 	MaxName       = 64
 	MaxHandleData = 256
 	MaxPublished  = 2048
-	MaxText       = 512 // bytes of a version, doc line, reason or message
+	MaxText       = 512 // bytes of a version, doc line or reason; the text of an error is cut there
 
 	DeferredMultiple = 2 << 20 // the bytes of a region of role deferred are a multiple of it
 )

@@ -40,7 +40,7 @@ func (s Spec) resolve() (Spec, error) {
 	if s.Carrier == Builtin {
 		return s, nil
 	}
-	isName := strings.Trim(s.Target, nameCharacters) == ""
+	isName := strings.Trim(s.Target, plugin.NameLetters) == ""
 	if dir := installed.Load(); isName && dir != nil {
 		path := filepath.Join(*dir, pluginPrefix+s.Target)
 		if s.Carrier == Shared {

@@ -96,7 +96,7 @@ func Load(ctx context.Context, spec Spec, logger *slog.Logger) (*Loaded, error) 
 		l.Transport = client.Transport()
 	}
 	l.Info = l.Transport.Info()
-	if err := checkInfo(l.Info); err != nil {
+	if err := l.Info.Validate(); err != nil {
 		return nil, errors.Join(plugin.Errorf(plugin.PluginRejected, "%s: %w", spec, err), l.Close())
 	}
 	if logger != nil {

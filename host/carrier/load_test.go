@@ -208,12 +208,17 @@ func TestInfosThatBreakTheContract(t *testing.T) {
 		"a dash before": {Name: "-ab", Memory: host},
 		"too long":      {Name: strings.Repeat("a", plugin.MaxName+1), Memory: host},
 		"no memory":     {Name: "memoryless"},
+		"an odd kind":   {Name: "odd", Memory: []plugin.MemoryKind{9}},
+		"not UTF-8":     {Name: "odd", Version: "1\n2\xff", Memory: host},
+		"a long line":   {Name: "odd", Doc: strings.Repeat("x", plugin.MaxText+1), Memory: host},
+		"two lines":     {Name: "odd", Doc: "x\nx", Memory: host},
+		"negative":      {Name: "odd", MaxWorld: -5, Memory: host},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Panics(t, func() { Register(posing{info: info}) })
 			require.NotContains(t, Registered(), info.Name)
 			p := newPoser(t)
-			p.says(func(i *plugin.Info) { i.Name, i.Memory = info.Name, info.Memory })
+			p.says(func(i *plugin.Info) { *i = info })
 			_, err := LoadAll(t.Context(), []string{p.spec}, 0, quiet)
 			require.ErrorIs(t, err, plugin.PluginRejected)
 			p.allGone(1)

@@ -19,7 +19,7 @@ var registry struct {
 // registration happens in init functions.
 func Register(t plugin.Transport) {
 	info := t.Info()
-	if err := checkInfo(info); err != nil {
+	if err := info.Validate(); err != nil {
 		panic(err)
 	}
 	registry.Lock()
@@ -55,20 +55,6 @@ func builtin(name string) (plugin.Transport, error) {
 			orNone(Registered()))
 	}
 	return t, nil
-}
-
-// nameCharacters are the characters that a transport's name may have.
-const nameCharacters = "abcdefghijklmnopqrstuvwxyz0123456789_"
-
-func checkInfo(info plugin.Info) error {
-	if info.Name == "" || len(info.Name) > plugin.MaxName ||
-		strings.Trim(info.Name, nameCharacters) != "" {
-		return plugin.Errorf(plugin.PluginRejected, "transport name %q: want lower-case letters, digits and underscores, at most %d", info.Name, plugin.MaxName)
-	}
-	if len(info.Memory) == 0 {
-		return plugin.Errorf(plugin.PluginRejected, "transport %s names no kind of memory", info.Name)
-	}
-	return nil
 }
 
 // BuiltinInfos describes the transports of a list that consists of builtin ones;

@@ -228,7 +228,7 @@ func (c *Client) describe(ctx context.Context) error {
 		c.config.Logger.Info("a transport registers no memory of the caller's, as it runs in a process of its own",
 			"name", c.info.Name, "path", c.config.Path)
 	}
-	return check.Info(c.info)
+	return c.info.Validate()
 }
 
 // firstReply calls Info. Mutual TLS that fails once fails always; a plugin that does not listen yet has until ctx ends.
@@ -243,7 +243,7 @@ func (c *Client) firstReply(ctx context.Context) (*proto.InfoReply, error) {
 		if c.conn.GetState() == connectivity.Ready {
 			what = "replied to Info that it is unavailable"
 		}
-		return nil, plugin.Errorf(plugin.PluginRejected, "%s: %s", what, check.Clip(status.Convert(err).Message()))
+		return nil, plugin.Errorf(plugin.PluginRejected, "%s: %s", what, plugin.Clip(status.Convert(err).Message()))
 	}
 	return reply, fromRPC("info", err)
 }

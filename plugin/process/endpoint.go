@@ -212,7 +212,7 @@ func purpose(x plugin.Exchange) string {
 func (e *endpoint) Abort(reason string) {
 	ctx, cancel := context.WithTimeout(e.client.life, settleTimeout)
 	defer cancel()
-	_, _ = e.client.rpc.Abort(ctx, &proto.AbortRequest{Endpoint: e.id, Reason: check.Clip(reason)})
+	_, _ = e.client.rpc.Abort(ctx, &proto.AbortRequest{Endpoint: e.id, Reason: plugin.Clip(reason)})
 }
 
 // Close closes the endpoint in the plugin and releases its descriptors here,

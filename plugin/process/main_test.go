@@ -141,7 +141,9 @@ var modes = map[string]func(){
 		Serve(probe.Transport{})
 		wait() // shut down in RPC, but never exits
 	},
-	"last words": func() { Serve(lastWords{}) },
+	"last words":     func() { Serve(lastWords{}) },
+	"Latin-1":        func() { Serve(latin{version: "1.0 \xe9"}) },
+	"Latin-1 reason": func() { Serve(latin{version: "1.0"}) },
 	"bad end": func() {
 		fmt.Fprintln(os.Stderr, "a plain line")
 		socket, err := unix.Dup(descriptorFD)
@@ -181,6 +183,22 @@ type frameless struct {
 func (f frameless) Supports(plugin.Request) plugin.Support {
 	_, _ = unix.Write(f.socket, []byte("no frame"))
 	return plugin.Support{Reason: "it does nothing"}
+}
+
+// latin is a transport with texts that are not UTF-8.
+type latin struct {
+	probe.Transport
+	version string
+}
+
+func (l latin) Info() plugin.Info {
+	i := l.Transport.Info()
+	i.Version = l.version
+	return i
+}
+
+func (latin) Supports(plugin.Request) plugin.Support {
+	return plugin.Support{Reason: "d\xe9sol\xe9"}
 }
 
 // lastWords ends its process, and says why, at a call.

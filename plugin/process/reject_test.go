@@ -37,6 +37,15 @@ func TestRefusedPluginsSayWhy(t *testing.T) {
 	}
 }
 
+// gRPC does not say which text of a message is not UTF-8.
+func TestTextsThatAreNotUTF8AreNamed(t *testing.T) {
+	require.Contains(t, startFails(t, "Latin-1"), `has the version "1.0 \xe9", which is not printable UTF-8`)
+	a := start(t, "Latin-1 reason").Transport().(transport)
+	_, err := a.Ask(t.Context(), allReduce)
+	require.ErrorIs(t, err, plugin.Protocol)
+	require.ErrorContains(t, err, `supports all_reduce: reason "d\xe9sol\xe9" is not printable UTF-8`)
+}
+
 // BoringSSL, and with it gRPC in Python and C++, verifies no signature of a key on curve P-521; rustls accepts no
 // authority's certificate.
 func TestHostsCertificateIsReadEverywhere(t *testing.T) {

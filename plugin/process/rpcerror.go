@@ -25,7 +25,6 @@ func toRPC(err error) error {
 		return nil
 	}
 	m := proto.FromError(err)
-	m.Message = check.Clip(m.Message)
 	s, detailErr := status.New(codes.Unknown, m.Message).WithDetails(m)
 	if detailErr != nil {
 		return status.Error(codes.Unknown, m.Message)
@@ -50,7 +49,7 @@ func fromRPC(operation string, err error) error {
 		e.Cause = own
 		return e
 	}
-	said := check.Clip(s.Message())
+	said := plugin.Clip(s.Message())
 	e := &plugin.Error{Code: plugin.Internal, Rank: -1}
 	switch s.Code() {
 	case codes.Canceled:

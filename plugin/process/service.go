@@ -67,11 +67,19 @@ func (s *service) with(id uint64, f func(plugin.Endpoint) error) error {
 }
 
 func (s *service) Info(context.Context, *proto.InfoRequest) (*proto.InfoReply, error) {
-	return proto.FromInfo(s.transport.Info()), nil
+	i := s.transport.Info()
+	if err := i.Validate(); err != nil { // of a text that is not UTF-8 gRPC would not say which
+		return nil, toRPC(err)
+	}
+	return proto.FromInfo(i), nil
 }
 
 func (s *service) Supports(_ context.Context, m *proto.SupportsRequest) (*proto.SupportsReply, error) {
-	return proto.FromSupport(s.transport.Supports(proto.ToRequest(m.GetRequest()))), nil
+	support := s.transport.Supports(proto.ToRequest(m.GetRequest()))
+	if err := support.Validate(); err != nil {
+		return nil, toRPC(err)
+	}
+	return proto.FromSupport(support), nil
 }
 
 func (s *service) Open(ctx context.Context, m *proto.OpenRequest) (*proto.OpenReply, error) {

@@ -34,7 +34,7 @@ func (t transport) Supports(r plugin.Request) plugin.Support {
 	if err != nil {
 		t.client.config.Logger.Warn("a plugin's result of Supports is invalid", "collective", r.Collective.String(), "error",
 			err)
-		return plugin.Support{Reason: check.Clip(err.Error())}
+		return plugin.Support{Reason: plugin.Clip(err.Error())}
 	}
 	return s
 }

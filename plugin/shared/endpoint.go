@@ -49,7 +49,7 @@ func (e *endpoint) lastError() string {
 	if e.handle == nil {
 		return ""
 	}
-	return sentence(C.shunt_call_last_error(e.transport.table, e.handle), check.MaxText)
+	return sentence(C.shunt_call_last_error(e.transport.table, e.handle), plugin.MaxText)
 }
 
 // said returns the sentence that open or close has left; "" where there is none.
@@ -148,7 +148,7 @@ func (e *endpoint) Free(ctx context.Context, id uint32) error {
 // Prepare copies the plan that the object makes, and gives the object's own
 // back at once.
 func (e *endpoint) Prepare(ctx context.Context, req plugin.Request, algorithm string) (*plugin.Plan, error) {
-	operation := fmt.Sprintf("prepare %s/%s", req.Collective, check.Clip(algorithm))
+	operation := fmt.Sprintf("prepare %s/%s", req.Collective, plugin.Clip(algorithm))
 	if err := e.begin(ctx, operation); err != nil {
 		return nil, err
 	}

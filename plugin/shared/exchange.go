@@ -77,7 +77,7 @@ func (e *endpoint) Abort(reason string) {
 	if e.handle == nil || e.transport.table.abort == nil {
 		return
 	}
-	text := C.CString(check.Clip(reason))
+	text := C.CString(plugin.Clip(reason))
 	defer C.free(unsafe.Pointer(text))
 	C.shunt_call_abort(e.transport.table, e.handle, text)
 }

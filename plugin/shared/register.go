@@ -8,7 +8,6 @@ import (
 	"fmt"
 
 	"github.com/shunt-ccl/shunt/plugin"
-	"github.com/shunt-ccl/shunt/plugin/internal/check"
 )
 
 // Register tells the object of memory of the caller's.
@@ -57,5 +56,5 @@ func (e *endpoint) reported(operation string, status C.shunt_status, report *C.s
 	if err != nil {
 		message = ""
 	}
-	return e.failed(operation, status, check.Clip(message))
+	return e.failed(operation, status, plugin.Clip(message))
 }

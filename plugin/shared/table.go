@@ -70,10 +70,10 @@ func (t *transport) describe() error {
 	if t.info.Name, err = text(table.name, plugin.MaxName); err != nil {
 		return plugin.Errorf(plugin.PluginRejected, "its table's name: %w", err)
 	}
-	if t.info.Version, err = text(table.version, check.MaxText); err != nil {
+	if t.info.Version, err = text(table.version, plugin.MaxText); err != nil {
 		return plugin.Errorf(plugin.PluginRejected, "its table's version: %w", err)
 	}
-	if t.info.Doc, err = text(table.doc, check.MaxText); err != nil {
+	if t.info.Doc, err = text(table.doc, plugin.MaxText); err != nil {
 		return plugin.Errorf(plugin.PluginRejected, "its table's doc line: %w", err)
 	}
 	t.info.Features = plugin.Feature(table.features)
@@ -88,7 +88,7 @@ func (t *transport) describe() error {
 	for _, kind := range unsafe.Slice(table.memory, table.count_memory) {
 		t.info.Memory = append(t.info.Memory, plugin.MemoryKind(kind))
 	}
-	if err := check.Info(t.info); err != nil {
+	if err := t.info.Validate(); err != nil {
 		return err
 	}
 	required := []struct {
@@ -140,5 +140,5 @@ func sentence(message *C.char, limit int) string {
 	if message == nil {
 		return ""
 	}
-	return check.Clip(C.GoStringN(message, C.int(C.strnlen(message, C.size_t(limit)))))
+	return plugin.Clip(C.GoStringN(message, C.int(C.strnlen(message, C.size_t(limit)))))
 }

@@ -48,7 +48,7 @@ func (t *transport) Supports(r plugin.Request) plugin.Support {
 	s, err := t.Ask(context.Background(), r)
 	if err != nil {
 		t.logger.Warn("a transport's result of Supports is invalid", "collective", r.Collective.String(), "error", err)
-		return plugin.Support{Reason: check.Clip("its result is invalid: " + err.Error())}
+		return plugin.Support{Reason: plugin.Clip("its result is invalid: " + err.Error())}
 	}
 	return s
 }
@@ -73,7 +73,7 @@ func support(result *C.shunt_support) (plugin.Support, error) {
 		if err != nil {
 			reason = "it does not say why"
 		}
-		return plugin.Support{}, plugin.Errorf(plugin.Internal, "supports failed: %s", check.Clip(reason))
+		return plugin.Support{}, plugin.Errorf(plugin.Internal, "supports failed: %s", plugin.Clip(reason))
 	}
 	if result.count > C.SHUNT_MAX_ALGORITHMS {
 		return plugin.Support{}, plugin.Errorf(plugin.Protocol, "it offers %d algorithms, want at most %d",

@@ -41,8 +41,9 @@ type Transport struct {
 // New guards a transport. where names it for users, such as shared:/lib/spin.so. The logger, which has slog.Default in
 // place of nil, gets the stack of a call that panics.
 func New(inner plugin.Transport, where string, logger *slog.Logger) *Transport {
-	who := fmt.Sprintf("transport %s (%s)", inner.Info().Name, where)
-	return &Transport{inner: inner, gate: gate{who: who, logger: logger}}
+	_, worded := inner.(asker)
+	return &Transport{inner: inner, gate: gate{
+		who: fmt.Sprintf("transport %s (%s)", inner.Info().Name, where), logger: logger, worded: worded}}
 }
 
 // Info returns the transport's Info.
@@ -88,10 +89,8 @@ func (t *Transport) Open(ctx context.Context, config plugin.OpenConfig) (plugin.
 	if err != nil {
 		return nil, err
 	}
-	e := &Endpoint{inner: opened, where: where}
-	for _, g := range append(e.others(), &e.gate) {
-		g.who, g.logger = t.gate.who, t.gate.logger
-	}
+	e := &Endpoint{inner: opened, where: where, gate: t.gate.another(), aborting: t.gate.another(),
+		checking: t.gate.another(), registering: t.gate.another()}
 	regions := func() ([]plugin.Region, error) { return opened.Regions(), nil }
 	if e.regions, err = call(ctx, &e.gate, "regions"+where, regions, nil); err == nil {
 		images := func() ([]plugin.Image, error) { return opened.Images(), nil }
@@ -312,7 +311,7 @@ func (e *Endpoint) closeLate() {
 
 // Call bounds a call that belongs to no transport yet, such as loading one.
 func Call[T any](ctx context.Context, logger *slog.Logger, who, what string, f func() (T, error)) (T, error) {
-	return call(ctx, &gate{who: who, logger: logger}, what, f, nil)
+	return call(ctx, &gate{who: who, logger: logger, worded: true}, what, f, nil)
 }
 
 type none struct{}
@@ -325,10 +324,14 @@ var errBusy = errors.New("an earlier call has not returned")
 type gate struct {
 	who    string
 	logger *slog.Logger // nil: slog.Default
+	worded bool         // errors come from a carrier, which has checked and bounded what the transport said
 	mu     sync.Mutex
 	lost   []*pending
 	after  func()
 }
+
+// another returns a gate of its own for other calls of the same transport.
+func (g *gate) another() gate { return gate{who: g.who, logger: g.logger, worded: g.worded} }
 
 // pending is a call in progress.
 type pending struct {
@@ -407,17 +410,20 @@ func call[T any](ctx context.Context, g *gate, what string, f func() (T, error),
 		seconds(time.Since(p.begun)))}
 }
 
-// protect turns a panic of a builtin transport into an error.
+// protect turns a panic of a builtin transport into an error, and bounds the texts of its errors.
 func protect[T any](g *gate, what string, f func() (T, error)) (value T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			cmp.Or(g.logger, slog.Default()).Error("a transport panicked", "transport", g.who, "call", what, "panic",
 				fmt.Sprint(p), "stack", string(debug.Stack()))
-			err = plugin.Errorf(plugin.Internal, "%s panicked in %s: %v", g.who, what, p)
+			err = plugin.Errorf(plugin.Internal, "%s panicked in %s: %s", g.who, what, plugin.Clip(fmt.Sprint(p)))
 		}
 	}()
 	value, err = f()
-	return value, plugin.ErrorOf(err)
+	if !g.worded {
+		err = plugin.ErrorOf(err)
+	}
+	return value, err
 }
 
 // lose gives a call up; false: it has returned.

@@ -2,6 +2,7 @@ package guard
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,12 +25,13 @@ type stuck struct {
 	release chan struct{}
 	closed  chan string // what was closed, and freed
 	panics  bool
+	words   string // of the panic; "": no such rail
 }
 
 func (s *stuck) at(phase string) {
 	if s.phase == phase {
 		if s.panics {
-			panic("no such rail")
+			panic(cmp.Or(s.words, "no such rail"))
 		}
 		<-s.release
 	}
@@ -267,11 +269,42 @@ func TestPanicIsAnErrorThatNamesTheCall(t *testing.T) {
 	}
 }
 
-// A nil pointer that a transport returns as an error has a text where the host looks for one.
-func TestNilPointersAreErrors(t *testing.T) {
-	_, err := protect(&gate{}, "close", func() (none, error) { return none{}, (*plugin.Error)(nil) })
-	if plugin.CodeOf(err) != plugin.Internal || err.Error() != "the transport returned a nil *plugin.Error as its error" {
-		t.Error(err)
+// says is a transport whose Open fails.
+type says struct {
+	stuck
+	err error
+}
+
+func (s *says) Open(context.Context, plugin.OpenConfig) (plugin.Endpoint, error) { return nil, s.err }
+
+// carried is one behind a carrier.
+type carried struct{ says }
+
+func (c *carried) Ask(context.Context, plugin.Request) (plugin.Support, error) {
+	return plugin.Support{}, nil
+}
+
+// The host gets a text of every error, bounded and printable, once: a carrier has put its own words before it.
+func TestTextsOfErrors(t *testing.T) {
+	long := "transport stuck: open: " + strings.Repeat("x", plugin.MaxText)
+	for _, c := range []struct {
+		transport plugin.Transport
+		want      string
+	}{
+		{&says{err: (*plugin.Error)(nil)}, "the transport returned a nil *plugin.Error as its error"},
+		{&says{err: errors.New("first\n\x1b[31msecond\x00")}, "first; ?[31msecond?"},
+		{&says{err: errors.New(strings.Repeat("x", 1<<20))}, strings.Repeat("x", plugin.MaxText)},
+		{&carried{says{err: errors.New(long)}}, long},
+	} {
+		_, err := New(c.transport, "builtin:stuck", nil).Open(t.Context(), plugin.OpenConfig{})
+		if plugin.CodeOf(err) != plugin.Internal || err.Error() != c.want {
+			t.Error(err)
+		}
+	}
+	s := &stuck{phase: "open", panics: true, words: strings.Repeat("\n", 1<<20)}
+	_, err := New(s, "builtin:stuck", nil).Open(t.Context(), plugin.OpenConfig{})
+	if strings.Contains(err.Error(), "\n") || len(err.Error()) > 2*plugin.MaxText {
+		t.Errorf("a text of %d bytes", len(err.Error()))
 	}
 }
 

@@ -1,4 +1,5 @@
-// Package check holds the limits that both carriers enforce on a transport's results.
+// Package check holds the limits that both carriers enforce on a transport's results, beside those that the results'
+// types validate themselves.
 // A builtin transport is trusted; one in another process or another language is not,
 // and nothing it returns reaches the host unchecked.
 //
@@ -8,14 +9,12 @@ package check
 
 import (
 	"strings"
-	"unicode/utf8"
 
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Limits of texts and images that have none in the contract.
+// Limits of images that have none in the contract.
 const (
-	MaxText       = plugin.MaxText
 	MaxImages     = 64        // images of one endpoint
 	MaxImageBytes = 256 << 20 // bytes of one image
 )
@@ -25,37 +24,6 @@ func Version(major, minor uint32) error {
 	if major != plugin.VersionMajor || minor < plugin.VersionOldest {
 		return plugin.Errorf(plugin.PluginRejected, "speaks contract version %d.%d, this host speaks %d.%d", major, minor,
 			plugin.VersionMajor, plugin.VersionMinor)
-	}
-	return nil
-}
-
-// Info checks a transport's description.
-func Info(i plugin.Info) error {
-	if err := name("transport name", i.Name); err != nil {
-		return err
-	}
-	for _, c := range i.Name {
-		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '_' {
-			return plugin.Errorf(plugin.Protocol, "transport name %q is not made of a-z, 0-9 and _", i.Name)
-		}
-	}
-	if err := text("version", i.Version); err != nil {
-		return err
-	}
-	if err := text("doc line", i.Doc); err != nil {
-		return err
-	}
-	if i.MaxWorld < 0 || i.MaxWorld > plugin.MaxWorld {
-		return plugin.Errorf(plugin.Protocol, "transport %s serves worlds of up to %d ranks, want 0 to %d", i.Name,
-			i.MaxWorld, plugin.MaxWorld)
-	}
-	if len(i.Memory) == 0 || len(i.Memory) > 16 {
-		return plugin.Errorf(plugin.Protocol, "transport %s names %d memory kinds, want 1 to 16", i.Name, len(i.Memory))
-	}
-	for _, m := range i.Memory {
-		if !memory(m) {
-			return plugin.Errorf(plugin.Protocol, "transport %s names memory kind %d, which is unknown", i.Name, uint32(m))
-		}
 	}
 	return nil
 }
@@ -162,8 +130,11 @@ func Images(images []plugin.Image) error {
 		return plugin.Errorf(plugin.Protocol, "it publishes %d images, want at most %d", len(images), MaxImages)
 	}
 	for _, i := range images {
-		if err := name("image name", i.Name); err != nil {
-			return err
+		if i.Name == "" || len(i.Name) > plugin.MaxName {
+			return plugin.Errorf(plugin.Protocol, "image name has %d bytes, want 1 to %d", len(i.Name), plugin.MaxName)
+		}
+		if plugin.Clip(i.Name) != i.Name {
+			return plugin.Errorf(plugin.Protocol, "image name %q is not printable UTF-8", i.Name)
 		}
 		if len(i.Data) == 0 || len(i.Data) > MaxImageBytes {
 			return plugin.Errorf(plugin.Protocol, "image %s has %d bytes, want 1 to %d", i.Name, len(i.Data), MaxImageBytes)
@@ -195,44 +166,8 @@ func Plan(p *plugin.Plan, req plugin.Request, algorithm string) error {
 	return nil
 }
 
-// Clip bounds a text from a plugin to MaxText bytes of valid, printable UTF-8.
-func Clip(s string) string {
-	out := make([]byte, 0, min(len(s), MaxText))
-	for _, c := range s {
-		if c == utf8.RuneError || c < ' ' || c == 0x7F {
-			c = '?'
-		}
-		if len(out)+utf8.RuneLen(c) > MaxText {
-			break
-		}
-		out = utf8.AppendRune(out, c)
-	}
-	return string(out)
-}
-
 func memory(m plugin.MemoryKind) bool { return m <= plugin.MemoryKindCuda }
 
-func name(what, s string) error {
-	if s == "" || len(s) > plugin.MaxName {
-		return plugin.Errorf(plugin.Protocol, "%s has %d bytes, want 1 to %d", what, len(s), plugin.MaxName)
-	}
-	return printable(what, s)
-}
-
-func text(what, s string) error {
-	if len(s) > MaxText {
-		return plugin.Errorf(plugin.Protocol, "%s has %d bytes, want at most %d", what, len(s), MaxText)
-	}
-	return printable(what, s)
-}
-
-func printable(what, s string) error {
-	if Clip(s) != s {
-		return plugin.Errorf(plugin.Protocol, "%s %q is not printable UTF-8", what, Clip(s))
-	}
-	return nil
-}
-
-// Behind bounds a text from a plugin as Clip and puts it behind where, which says once what it is of: a transport
+// Behind bounds a text from a plugin as plugin.Clip and puts it behind where, which says once what it is of: a transport
 // may have written it too.
-func Behind(where, s string) string { return where + Clip(strings.TrimPrefix(s, where)) }
+func Behind(where, s string) string { return where + plugin.Clip(strings.TrimPrefix(s, where)) }

@@ -2,36 +2,12 @@ package check
 
 import (
 	"math"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/shunt-ccl/shunt/plugin"
 )
-
-func info() plugin.Info {
-	return plugin.Info{Name: "shm", Version: "1", Doc: "d", Memory: []plugin.MemoryKind{plugin.MemoryKindHost}}
-}
-
-func TestInfo(t *testing.T) {
-	require.NoError(t, Info(info()))
-	for want, change := range map[string]func(*plugin.Info){
-		"transport name has 0 bytes":          func(i *plugin.Info) { i.Name = "" },
-		"transport name has 65 bytes":         func(i *plugin.Info) { i.Name = strings.Repeat("a", 65) },
-		"is not made of":                      func(i *plugin.Info) { i.Name = "../shm" },
-		"version has 513 bytes":               func(i *plugin.Info) { i.Version = strings.Repeat("1", 513) },
-		"is not printable":                    func(i *plugin.Info) { i.Doc = "a\x1b[2J" },
-		"names 0 memory kinds":                func(i *plugin.Info) { i.Memory = nil },
-		"names memory kind 9, which is unkno": func(i *plugin.Info) { i.Memory = []plugin.MemoryKind{9} },
-	} {
-		i := info()
-		change(&i)
-		err := Info(i)
-		require.ErrorIs(t, err, plugin.Protocol, want)
-		require.ErrorContains(t, err, want)
-	}
-}
 
 func region(id uint32, role plugin.RegionRole) plugin.Region {
 	return plugin.Region{ID: id, Role: role, Bytes: 100,
@@ -97,14 +73,4 @@ func TestImages(t *testing.T) {
 	require.Error(t, Images([]plugin.Image{{Name: "a"}}))
 	require.Error(t, Images([]plugin.Image{{Data: []byte{1}}}))
 	require.Error(t, Images(make([]plugin.Image, MaxImages+1)))
-}
-
-func FuzzClip(f *testing.F) {
-	f.Add("a\x00\xffé\x7f" + strings.Repeat("ü", 1000))
-	f.Fuzz(func(t *testing.T, s string) {
-		c := Clip(s)
-		if len(c) > MaxText || printable("text", c) != nil {
-			t.Fatalf("%q became %q", s, c)
-		}
-	})
 }

@@ -43,7 +43,7 @@ func Transport(t plugin.Transport) {
 		panic("export: a shared object holds one transport")
 	}
 	i := t.Info()
-	if err := check.Info(i); err != nil {
+	if err := i.Validate(); err != nil {
 		panic(fmt.Sprintf("export: %v", err))
 	}
 	name, version, doc := C.CString(i.Name), C.CString(i.Version), C.CString(i.Doc)
@@ -90,7 +90,7 @@ func put(to []C.char, s string) {
 func shunt_export_supports(r *C.shunt_request, result *C.shunt_support) {
 	failed := func(why string) {
 		result.count = C.SHUNT_SUPPORTS_FAILED
-		put(result.reason[:], check.Clip(why))
+		put(result.reason[:], plugin.Clip(why))
 	}
 	defer func() {
 		if p := recover(); p != nil {
@@ -119,7 +119,7 @@ func status(err error, to []C.char) C.shunt_status {
 		put(to, "")
 		return C.SHUNT_OK
 	}
-	put(to, check.Clip(err.Error()))
+	put(to, plugin.Clip(err.Error()))
 	return C.shunt_status(plugin.CodeOf(err))
 }
 
