@@ -10,8 +10,8 @@ type RefID uint16
 
 // Builder writes a plan. Methods that return a Reg append a set or load step
 // at the current place; control structures take the body as a function.
-// Errors (too many registers, steps outside a track) are kept and returned by
-// Plan.
+// Errors (too many registers, steps outside a track, ranks out of range) are
+// kept and returned by Plan.
 type Builder struct {
 	plan   Plan
 	consts map[int64]int
@@ -51,23 +51,38 @@ func (b *Builder) fail(format string, args ...any) {
 }
 
 // Slot returns the register of a scalar slot.
-func (b *Builder) Slot(s Slot) Reg { return Reg(s) }
+func (b *Builder) Slot(s Slot) Reg {
+	if s >= SlotArrays {
+		b.fail("slot %d is out of range: there are %d scalar slots", s, SlotArrays)
+		return 0
+	}
+	return Reg(s)
+}
 
 // Rank returns the number of the plan's rank.
 func (b *Builder) Rank() Reg { return b.Const(int64(b.plan.Rank)) }
 
+// ofRank returns the register of a rank in one of the arrays; a rank out of range would be one of another array.
+func (b *Builder) ofRank(slot func(world, rank int) int, rank int) Reg {
+	if rank < 0 || rank >= b.plan.World {
+		b.fail("rank %d is out of range: the world has %d ranks", rank, b.plan.World)
+		return 0
+	}
+	return Reg(slot(b.plan.World, rank))
+}
+
 // SendCount, SendDispl, RecvCount and RecvDispl are the registers of the
 // per-rank arrays, in bytes.
-func (b *Builder) SendCount(rank int) Reg { return Reg(SlotSendCount(b.plan.World, rank)) }
+func (b *Builder) SendCount(rank int) Reg { return b.ofRank(SlotSendCount, rank) }
 
 // SendDispl returns the register of rank's send displacement, in bytes.
-func (b *Builder) SendDispl(rank int) Reg { return Reg(SlotSendDispl(b.plan.World, rank)) }
+func (b *Builder) SendDispl(rank int) Reg { return b.ofRank(SlotSendDispl, rank) }
 
 // RecvCount returns the register of rank's receive count, in bytes.
-func (b *Builder) RecvCount(rank int) Reg { return Reg(SlotRecvCount(b.plan.World, rank)) }
+func (b *Builder) RecvCount(rank int) Reg { return b.ofRank(SlotRecvCount, rank) }
 
 // RecvDispl returns the register of rank's receive displacement, in bytes.
-func (b *Builder) RecvDispl(rank int) Reg { return Reg(SlotRecvDispl(b.plan.World, rank)) }
+func (b *Builder) RecvDispl(rank int) Reg { return b.ofRank(SlotRecvDispl, rank) }
 
 // Const returns a register that holds v.
 func (b *Builder) Const(v int64) Reg {

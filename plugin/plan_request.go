@@ -1,14 +1,15 @@
 package plugin
 
 // ValidateFor is like Validate, for the plan of a request: it also rejects a plan for
-// another rank or world, and one that reaches further than the request allows.
+// another request, rank or world, and one that reaches further than the request allows.
 func (p *Plan) ValidateFor(r Request) error {
 	if err := p.Validate(); err != nil {
 		return err
 	}
-	if p.World != r.World || p.Rank != r.Rank {
-		return Errorf(Protocol, "plan %s is for rank %d of %d, want rank %d of %d", p.Algorithm, p.Rank, p.World, r.Rank,
-			r.World)
+	if p.Collective != r.Collective || p.World != r.World || p.Rank != r.Rank ||
+		(p.Collective.Reduces() && (p.DType != r.DType || p.Op != r.Op)) {
+		return Errorf(Protocol, "plan %s is for %s (dtype %s, op %s, rank %d of %d), want %s (dtype %s, op %s, rank %d of %d)",
+			p.Algorithm, p.Collective, p.DType, p.Op, p.Rank, p.World, r.Collective, r.DType, r.Op, r.Rank, r.World)
 	}
 	if r.Symmetric {
 		return nil

@@ -124,11 +124,6 @@ func TestValidatePeerRecv(t *testing.T) {
 			if err := p.ValidateFor(plain); !errors.Is(err, Protocol) || !strings.Contains(err.Error(), "step 1 (") {
 				t.Errorf("for a request that is not symmetric: %v, want code protocol and the step's number", err)
 			}
-			other := symmetric
-			other.Rank = 0
-			if err := p.ValidateFor(other); !errors.Is(err, Protocol) {
-				t.Errorf("for another rank: %v, want code protocol", err)
-			}
 		})
 	}
 	b := NewBuilder(Request{Collective: AllGather, World: 2}, "test")
@@ -196,5 +191,37 @@ func TestValidateNativeFunctions(t *testing.T) {
 	want := "native function 1: it has function false, start true, poll false, want the function alone, or start and poll"
 	if err := p.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %s", err, want)
+	}
+}
+
+// A plan of a reduction serves its dtype and op; others serve every one.
+func TestPlanIsForItsRequest(t *testing.T) {
+	for _, collective := range []Collective{AllReduce, AllGather} {
+		req := Request{Collective: collective, DType: Float32, Op: OpMax, World: 4, Rank: 2}
+		p, err := NewBuilder(req, "test").Plan()
+		if err == nil {
+			err = p.ValidateFor(req)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for want, change := range map[string]func(*Request){
+			"want broadcast (": func(r *Request) { r.Collective = Broadcast },
+			"rank 1 of 4)":     func(r *Request) { r.Rank = 1 },
+			"rank 2 of 3)":     func(r *Request) { r.World = 3 },
+			"dtype float64,":   func(r *Request) { r.DType = Float64 },
+			"op sum,":          func(r *Request) { r.Op = OpSum },
+		} {
+			other := req
+			change(&other)
+			err := p.ValidateFor(other)
+			if collective == AllGather && (other.DType != req.DType || other.Op != req.Op) {
+				if err != nil {
+					t.Errorf("all_gather moves bytes: %v", err)
+				}
+			} else if !errors.Is(err, Protocol) || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v, want %q", err, want)
+			}
+		}
 	}
 }

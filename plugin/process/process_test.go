@@ -240,7 +240,7 @@ func TestHostileRepliesAreRejected(t *testing.T) {
 	for option, want := range map[string]string{
 		"steps":  "32769 steps, want at most 32768",
 		"index":  "operand out of range",
-		"other":  "got a plan of all_reduce/another",
+		"other":  "plan another is for another algorithm, want one_shot",
 		"native": "native functions",
 		"many":   "temporaries, at most 32768",
 		"nil":    "no plan",

@@ -164,10 +164,26 @@ func (pl *Planner) prepare(ctx context.Context, key call.Signature, candidate se
 	if err == nil {
 		err = plan.ValidateFor(req)
 	}
+	if err == nil {
+		err = fits(plan, candidate.Algorithm.Name, len(a.Endpoint.Regions()))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("preparing %s: %w", candidate.Qualified, err)
 	}
 	return plan, nil
+}
+
+// fits checks a plan against what it was asked of: an algorithm, and an endpoint with so many regions.
+func fits(plan *plugin.Plan, algorithm string, regions int) error {
+	if plan.Algorithm != algorithm {
+		return plugin.Errorf(plugin.Protocol, "plan %s is for another algorithm", plan.Algorithm)
+	}
+	for id := range named(plan) {
+		if id < 0 || id >= int64(regions) {
+			return plugin.Errorf(plugin.Protocol, "plan %s names region %d, the endpoint has %d", plan.Algorithm, id, regions)
+		}
+	}
+	return nil
 }
 
 // load prepares one candidate's plan and gives it to the executor.
@@ -200,17 +216,22 @@ func (pl *Planner) load(ctx context.Context, key call.Signature, candidate selec
 	return loaded, nil
 }
 
-// needed returns which of an endpoint's regions of role deferred a plan names, by constants, in its refs; it counts
-// among the regions of that role.
-func needed(plan *plugin.Plan, regions []plugin.Region) (list []int) {
-	named := map[int64]bool{}
+// named returns the regions that a plan names by constants in its refs.
+func named(plan *plugin.Plan) map[int64]bool {
+	ids := map[int64]bool{}
 	first := plugin.SlotCountOf(plan.World)
 	for _, r := range plan.Refs {
 		if at := int(r.Region) - first; r.Space == plugin.SpaceRegion && at >= 0 && at < len(plan.Consts) {
-			named[plan.Consts[at]] = true
+			ids[plan.Consts[at]] = true
 		}
 	}
-	number := 0
+	return ids
+}
+
+// needed returns which of an endpoint's regions of role deferred a plan names, by constants, in its refs; it counts
+// among the regions of that role.
+func needed(plan *plugin.Plan, regions []plugin.Region) (list []int) {
+	named, number := named(plan), 0
 	for _, r := range regions {
 		if r.Role != plugin.RegionRoleDeferred {
 			continue

@@ -154,14 +154,11 @@ func Published(b []byte) error {
 // Plan checks the result of Prepare(req, algorithm): the plan itself, and that
 // it is for this request.
 func Plan(p *plugin.Plan, req plugin.Request, algorithm string) error {
-	if err := p.Validate(); err != nil {
+	if err := p.ValidateFor(req); err != nil {
 		return err
 	}
-	if p.Algorithm != algorithm || p.Collective != req.Collective || p.World != req.World || p.Rank != req.Rank ||
-		(p.Collective.Reduces() && (p.DType != req.DType || p.Op != req.Op)) {
-		return plugin.Errorf(plugin.Protocol, "asked for %s/%s (dtype %s, op %s, rank %d of %d), got a plan of %s/%s (dtype %s, op %s, rank %d of %d)",
-			req.Collective, algorithm, req.DType, req.Op, req.Rank, req.World,
-			p.Collective, p.Algorithm, p.DType, p.Op, p.Rank, p.World)
+	if p.Algorithm != algorithm {
+		return plugin.Errorf(plugin.Protocol, "plan %s is for another algorithm, want %s", p.Algorithm, algorithm)
 	}
 	return nil
 }
