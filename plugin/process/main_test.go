@@ -141,6 +141,7 @@ var modes = map[string]func(){
 		Serve(probe.Transport{})
 		wait() // shut down in RPC, but never exits
 	},
+	"Goexit":         func() { Serve(exiting{}) },
 	"last words":     func() { Serve(lastWords{}) },
 	"Latin-1":        func() { Serve(latin{version: "1.0 \xe9"}) },
 	"Latin-1 reason": func() { Serve(latin{version: "1.0"}) },
@@ -199,6 +200,26 @@ func (l latin) Info() plugin.Info {
 
 func (latin) Supports(plugin.Request) plugin.Support {
 	return plugin.Support{Reason: "d\xe9sol\xe9"}
+}
+
+// exiting is a transport whose methods end their goroutines.
+type exiting struct{ probe.Transport }
+
+func (exiting) Supports(plugin.Request) plugin.Support {
+	runtime.Goexit()
+	return plugin.Support{}
+}
+
+func (e exiting) Open(ctx context.Context, config plugin.OpenConfig) (plugin.Endpoint, error) {
+	endpoint, err := e.Transport.Open(ctx, config)
+	return exitingEndpoint{endpoint}, err
+}
+
+type exitingEndpoint struct{ plugin.Endpoint }
+
+func (exitingEndpoint) Prepare(context.Context, plugin.Request, string) (*plugin.Plan, error) {
+	runtime.Goexit()
+	return nil, nil
 }
 
 // lastWords ends its process, and says why, at a call.

@@ -226,6 +226,20 @@ func TestPanicOfATransportIsAnErrorOfTheCall(t *testing.T) {
 	require.NoError(t, open(t, c).Close(), "the plugin serves on")
 }
 
+// A transport that calls t.FailNow fails the call, not its caller's patience.
+func TestGoexitOfATransportIsAnErrorOfTheCall(t *testing.T) {
+	c := start(t, "Goexit")
+	const want = "the transport ended its goroutine (runtime.Goexit"
+	require.Contains(t, c.Transport().Supports(allReduce).Reason, want)
+	e := open(t, c)
+	for range 2 { // the endpoint is free again
+		_, err := e.Prepare(t.Context(), allReduce, probe.Algorithm)
+		require.ErrorIs(t, err, plugin.Internal)
+		require.ErrorContains(t, err, "probe: prepare all_reduce/one_shot on rank 1: "+want)
+	}
+	require.NoError(t, e.Close())
+}
+
 func TestHostileRepliesAreRejected(t *testing.T) {
 	c := start(t, "probe")
 	for world, want := range map[int]string{

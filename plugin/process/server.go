@@ -88,17 +88,29 @@ func outputsKept() grpc.UnaryServerInterceptor {
 	}
 }
 
-// recoverPanics turns a panic of the transport into an error of that call. A panic in a goroutine that the transport
-// started ends the process.
+// recoverPanics turns a panic of the transport into an error of that call, and so a call of runtime.Goexit, after which
+// a goroutine replies to nothing. A panic in a goroutine that the transport started ends the process.
 func recoverPanics(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (reply any,
 	err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			slog.Error("the transport panicked", "call", info.FullMethod, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-			err = toRPC(plugin.Errorf(plugin.Internal, "the transport panicked: %v", p))
-		}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		returned := false
+		defer func() {
+			if p := recover(); p != nil {
+				slog.Error("the transport panicked", "call", info.FullMethod, "panic", fmt.Sprint(p), "stack",
+					string(debug.Stack()))
+				err = toRPC(plugin.Errorf(plugin.Internal, "the transport panicked: %v", p))
+			} else if !returned {
+				err = toRPC(plugin.Errorf(plugin.Internal,
+					"the transport ended its goroutine (runtime.Goexit, which t.FailNow calls)"))
+			}
+		}()
+		reply, err = handler(ctx, req)
+		returned = true
 	}()
-	return handler(ctx, req)
+	<-ended
+	return reply, err
 }
 
 // endEarly has the transport's context end before the host gives the call up, so that what the transport says at its

@@ -162,19 +162,26 @@ func (r *Ring) Serve(do func(ctx context.Context, c *Command) error) {
 			r.serving.Add(1)
 			go func() {
 				defer r.serving.Done()
-				r.finish(c.at, run(r.ctx, c, do))
+				run(r.ctx, c, do, func(err error) { r.finish(c.at, err) })
 			}()
 		}
 	}()
 }
 
-func run(ctx context.Context, c *Command, do func(context.Context, *Command) error) (err error) {
+// run does a command and finishes it, also where do panics or ends its goroutine.
+func run(ctx context.Context, c *Command, do func(context.Context, *Command) error, finish func(error)) {
+	var err error
+	returned := false
 	defer func() {
 		if p := recover(); p != nil {
 			err = plugin.Errorf(plugin.Internal, "the transport panicked in command %d: %v", c.Operation, p)
+		} else if !returned {
+			err = plugin.Errorf(plugin.Internal, "the transport ended its goroutine in command %d (runtime.Goexit)", c.Operation)
 		}
+		finish(err)
 	}()
-	return plugin.ErrorOf(do(ctx, c))
+	err = plugin.ErrorOf(do(ctx, c))
+	returned = true
 }
 
 // Abort ends the context of all commands; the endpoint's Abort calls it.

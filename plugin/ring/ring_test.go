@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math"
 	"os"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -182,6 +183,19 @@ func TestCloseWaitsForWhatRuns(t *testing.T) {
 	require.NoError(t, <-early)
 	require.NoError(t, <-closed)
 	require.ErrorIs(t, <-causes, plugin.Closed)
+}
+
+// A command ends also where its goroutine does.
+func TestGoexitEndsTheCommand(t *testing.T) {
+	r, h := open(t, 1, 0)
+	r.Serve(func(context.Context, *Command) error {
+		runtime.Goexit()
+		return nil
+	})
+	h.post(0, 0, 0, 6)
+	status, _, message := h.awaitEnd(0)
+	require.Equal(t, int32(plugin.Internal), status)
+	require.Contains(t, string(message), "the transport ended its goroutine in command 6 (runtime.Goexit)")
 }
 
 // What a plugin reads of the memory is bounded, whatever a host with a mistake writes there.

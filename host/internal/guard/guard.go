@@ -306,7 +306,7 @@ func (e *Endpoint) closeLate() {
 			return
 		}
 	}
-	_, _ = protect(&e.gate, "close"+e.where, func() (none, error) { return none{}, e.inner.Close() })
+	protect(&e.gate, "close"+e.where, func() (none, error) { return none{}, e.inner.Close() }, func(none, error) {})
 }
 
 // Call bounds a call that belongs to no transport yet, such as loading one.
@@ -377,18 +377,16 @@ func call[T any](ctx context.Context, g *gate, what string, f func() (T, error),
 	}
 	p := &pending{what: what, begun: time.Now()}
 	ended := make(chan result, 1)
-	go func() {
-		var r result
-		r.value, r.err = protect(g, what, f)
+	go protect(g, what, f, func(value T, err error) {
 		if g.end(p) {
-			ended <- r
+			ended <- result{value, err}
 			return
 		}
 		if late != nil {
-			late(r.value, r.err)
+			late(value, err)
 		}
 		g.free(p)
-	}()
+	})
 	select {
 	case r := <-ended:
 		return r.value, r.err
@@ -410,20 +408,28 @@ func call[T any](ctx context.Context, g *gate, what string, f func() (T, error),
 		seconds(time.Since(p.begun)))}
 }
 
-// protect turns a panic of a builtin transport into an error, and bounds the texts of its errors.
-func protect[T any](g *gate, what string, f func() (T, error)) (value T, err error) {
+// protect calls f, and done with its results, also where f does not return: a panic of a builtin transport becomes an
+// error, and so does a call of runtime.Goexit. It bounds the texts of the transport's errors.
+func protect[T any](g *gate, what string, f func() (T, error), done func(T, error)) {
+	var value T
+	var err error
+	returned := false
 	defer func() {
 		if p := recover(); p != nil {
 			cmp.Or(g.logger, slog.Default()).Error("a transport panicked", "transport", g.who, "call", what, "panic",
 				fmt.Sprint(p), "stack", string(debug.Stack()))
 			err = plugin.Errorf(plugin.Internal, "%s panicked in %s: %s", g.who, what, plugin.Clip(fmt.Sprint(p)))
+		} else if !returned {
+			err = plugin.Errorf(plugin.Internal, "%s ended its goroutine in %s (runtime.Goexit, which t.FailNow calls)", g.who,
+				what)
 		}
+		done(value, err)
 	}()
 	value, err = f()
 	if !g.worded {
 		err = plugin.ErrorOf(err)
 	}
-	return value, err
+	returned = true
 }
 
 // lose gives a call up; false: it has returned.

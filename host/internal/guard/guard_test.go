@@ -2,11 +2,11 @@ package guard
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -24,14 +24,13 @@ type stuck struct {
 	phase   string
 	release chan struct{}
 	closed  chan string // what was closed, and freed
-	panics  bool
-	words   string // of the panic; "": no such rail
+	ends    func()      // what it does there; nil: it waits for release
 }
 
 func (s *stuck) at(phase string) {
 	if s.phase == phase {
-		if s.panics {
-			panic(cmp.Or(s.words, "no such rail"))
+		if s.ends != nil {
+			s.ends()
 		}
 		<-s.release
 	}
@@ -250,23 +249,67 @@ func TestCloseWaitsForACheck(t *testing.T) {
 	})
 }
 
-func TestPanicIsAnErrorThatNamesTheCall(t *testing.T) {
-	for _, phase := range phases {
-		s := &stuck{phase: phase, panics: true, closed: make(chan string, 8)}
-		var log bytes.Buffer
-		logger := slog.New(slog.NewJSONHandler(&log, nil))
-		err := calls(t.Context(), New(s, "builtin:stuck", logger))
-		if plugin.CodeOf(err) != plugin.Internal || !strings.HasPrefix(err.Error(),
-			"transport stuck (builtin:stuck) panicked in "+phase) || !strings.HasSuffix(err.Error(), ": no such rail") {
-			t.Errorf("%s: %v", phase, err)
-		}
-		record := struct{ Msg, Transport, Call, Panic, Stack string }{}
-		if err := json.Unmarshal(log.Bytes(), &record); err != nil || record.Msg != "a transport panicked" ||
-			record.Transport != "transport stuck (builtin:stuck)" || !strings.HasPrefix(record.Call, phase) ||
-			record.Panic != "no such rail" || !strings.Contains(record.Stack, "(*stuck).at") {
-			t.Errorf("%s, in the log: %v: %s", phase, err, log.Bytes())
+// A call that ends otherwise than by returning is an error that names it, and loses no time.
+func TestPanicAndGoexitAreErrorsThatNameTheCall(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for _, phase := range append([]string{"close"}, phases...) {
+		for _, how := range []struct {
+			ends        func()
+			begin, rest string
+		}{
+			{func() { panic("no such rail") }, "panicked in ", ": no such rail"},
+			{runtime.Goexit, "ended its goroutine in ", " (runtime.Goexit, which t.FailNow calls)"},
+		} {
+			s := &stuck{phase: phase, ends: how.ends, release: make(chan struct{}), closed: make(chan string, 8)}
+			close(s.release)
+			var log bytes.Buffer
+			guarded := New(s, "builtin:stuck", slog.New(slog.NewJSONHandler(&log, nil)))
+			err := calls(ctx, guarded)
+			if plugin.CodeOf(err) != plugin.Internal || !strings.HasPrefix(err.Error(),
+				"transport stuck (builtin:stuck) "+how.begin+phase) || !strings.HasSuffix(err.Error(), how.rest) {
+				t.Errorf("%s: %v", phase, err)
+			}
+			record := struct{ Msg, Transport, Call, Panic, Stack string }{}
+			if how.rest != ": no such rail" { // nothing has panicked
+				if log.Len() > 0 {
+					t.Errorf("%s, in the log: %s", phase, log.Bytes())
+				}
+			} else if err := json.Unmarshal(log.Bytes(), &record); err != nil || record.Msg != "a transport panicked" ||
+				record.Transport != "transport stuck (builtin:stuck)" || !strings.HasPrefix(record.Call, phase) ||
+				record.Panic != "no such rail" || !strings.Contains(record.Stack, "(*stuck).at") {
+				t.Errorf("%s, in the log: %v: %s", phase, err, log.Bytes())
+			}
+			s.ends = nil
+			if err := calls(ctx, guarded); err != nil {
+				t.Errorf("%s: nothing is lost: %v", phase, err)
+			}
 		}
 	}
+}
+
+// A call that its caller has given up and that ends by runtime.Goexit then is lost no longer.
+func TestLateGoexitFreesTheTransport(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stuck{phase: "supports", release: make(chan struct{}), closed: make(chan string, 8)}
+		first := true
+		s.ends = func() {
+			if first {
+				<-s.release
+				first = false
+				runtime.Goexit()
+			}
+		}
+		guarded := New(s, "builtin:stuck", nil)
+		if got := guarded.Supports(plugin.Request{}); !strings.Contains(got.Reason, "did not return from supports") {
+			t.Error(got)
+		}
+		close(s.release)
+		synctest.Wait()
+		if got := guarded.Supports(plugin.Request{}); got.Reason != "it does nothing" {
+			t.Error(got)
+		}
+	})
 }
 
 // says is a transport whose Open fails.
@@ -301,7 +344,7 @@ func TestTextsOfErrors(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	s := &stuck{phase: "open", panics: true, words: strings.Repeat("\n", 1<<20)}
+	s := &stuck{phase: "open", ends: func() { panic(strings.Repeat("\n", 1<<20)) }}
 	_, err := New(s, "builtin:stuck", nil).Open(t.Context(), plugin.OpenConfig{})
 	if strings.Contains(err.Error(), "\n") || len(err.Error()) > 2*plugin.MaxText {
 		t.Errorf("a text of %d bytes", len(err.Error()))
