@@ -84,9 +84,9 @@ func CodeOf(err error) Code {
 	return Internal
 }
 
-// ErrorOf returns an error that a transport has returned, with a text that is fit for a message: as Clip returns it, its
-// lines joined. A nil pointer, as of a variable of type *Error that nothing was assigned to, is an error to its caller,
-// though it has no text: the result says so, and of an empty text too.
+// ErrorOf returns an error that a transport has returned, with a text that is fit for a message: as Clip returns it,
+// its lines joined. A nil pointer, as of a variable of type *Error that nothing was assigned to, is an error to its
+// caller, though it has no text: the result says so, and of an empty text too.
 func ErrorOf(err error) error {
 	if err == nil {
 		return nil

@@ -139,11 +139,15 @@ func (p *Plan) Validate() error {
 	if p == nil {
 		return Errorf(Protocol, "the transport returned no plan")
 	}
+	name := p.Algorithm
+	if name == "" {
+		name = "without a name"
+	}
 	bad := func(format string, args ...any) error {
-		return Errorf(Protocol, "plan %s: "+format, append([]any{p.Algorithm}, args...)...)
+		return Errorf(Protocol, "plan %s: "+format, append([]any{name}, args...)...)
 	}
 	if p.World < 1 || p.World > MaxWorld || p.Rank < 0 || p.Rank >= p.World {
-		return bad("rank %d of world %d", p.Rank, p.World)
+		return bad("it is for rank %d of a world of %d, want a world of 1 to %d and a rank of it", p.Rank, p.World, MaxWorld)
 	}
 	if !p.DType.Valid() || !p.Op.Valid() || !p.Collective.Valid() {
 		return bad("collective %d, dtype %d, op %d", p.Collective, p.DType, p.Op)
@@ -268,6 +272,19 @@ func (p *Plan) areLocal(first, count uint16) bool {
 	return true
 }
 
+// words returns a step's refs of words and semaphores, which are memory that the host itself reads and writes.
+func (s *Step) words() []uint16 {
+	switch s.Kind {
+	case StepStore, StepSignal, StepRemote:
+		return []uint16{s.Dst}
+	case StepLoad, StepWait:
+		return []uint16{s.A}
+	case StepBarrier:
+		return []uint16{s.Dst, s.A}
+	}
+	return nil
+}
+
 func (p *Plan) validateTrack(track Track, firstTemp int, bad func(string, ...any) error) error {
 	regs := p.Registers()
 	isReg := func(r uint16) bool { return int(r) < regs }
@@ -334,6 +351,14 @@ func (p *Plan) validateTrack(track Track, firstTemp int, bad func(string, ...any
 			ok = isTemp(s.Dst) && isRef(s.A) && (p.Refs[s.A].Space == SpaceSend || p.Refs[s.A].Space == SpaceRecv)
 		default:
 			return bad("step %d: kind %d", i, s.Kind)
+		}
+		if s.Kind == StepReduce && s.B == 0 {
+			return bad("step %d (reduce) has no sources", i)
+		}
+		for _, word := range s.words() {
+			if isRef(word) && !isWord(word) {
+				return bad("step %d (%s): its word is in space %s, want a region", i, s.Kind, p.Refs[word].Space)
+			}
 		}
 		if !ok {
 			return bad("step %d (%s): operand out of range: dst %d, a %d, b %d, c %d, n %d, in a plan of %d registers, whose temporaries begin at %d, and %d refs",

@@ -194,6 +194,37 @@ func TestValidateNativeFunctions(t *testing.T) {
 	}
 }
 
+// What a step may not have is named where it can be.
+func TestStepsWithOperandsOfAnotherKind(t *testing.T) {
+	for want, body := range map[string]func(b *Builder, word, send RefID, one Reg){
+		"step 0 (load): its word is in space send":    func(b *Builder, _, send RefID, _ Reg) { b.Load(send) },
+		"step 0 (store): its word is in space send":   func(b *Builder, _, send RefID, one Reg) { b.Store(send, one) },
+		"step 0 (signal): its word is in space send":  func(b *Builder, _, send RefID, one Reg) { b.SignalAll(send, one) },
+		"step 0 (wait): its word is in space send":    func(b *Builder, _, send RefID, one Reg) { b.Wait(send, one, one) },
+		"step 0 (barrier): its word is in space recv": func(b *Builder, word, _ RefID, one Reg) { b.Barrier(word, b.Recv(one)) },
+		"step 0 (remote): its word is in space send":  func(b *Builder, _, send RefID, _ Reg) { b.Remote(send, 8, 1) },
+		"step 0 (reduce) has no sources":              func(b *Builder, _, send RefID, one Reg) { b.Reduce(send, one) },
+		"": func(b *Builder, word, send RefID, one Reg) {
+			b.Store(word, b.Load(word))
+			b.Barrier(word, word)
+			b.Reduce(send, one, send)
+		},
+	} {
+		b := NewBuilder(Request{Collective: AllReduce, World: 2}, "test")
+		one := b.Const(1)
+		b.Track(func() { body(b, b.Region(one, one, one), b.Send(one), one) })
+		_, err := b.Plan()
+		if (err == nil) != (want == "") || err != nil && (!errors.Is(err, Protocol) || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	var empty Plan
+	err := empty.Validate()
+	if err == nil || !strings.Contains(err.Error(), "plan without a name: it is for rank 0 of a world of 0") {
+		t.Error(err)
+	}
+}
+
 // A plan of a reduction serves its dtype and op; others serve every one.
 func TestPlanIsForItsRequest(t *testing.T) {
 	for _, collective := range []Collective{AllReduce, AllGather} {

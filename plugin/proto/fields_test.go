@@ -158,7 +158,7 @@ func TestTheLimitsOfMessages(t *testing.T) {
 	_, err := FromPlan(&plugin.Plan{Temps: -1})
 	require.ErrorIs(t, err, plugin.Protocol)
 	_, err = FromPlan(nil)
-	require.ErrorIs(t, err, plugin.Internal)
+	require.ErrorIs(t, err, plugin.Protocol)
 }
 
 func toPlan(m *Plan) error {

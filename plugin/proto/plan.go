@@ -10,7 +10,7 @@ import (
 // they are addresses in the plugin's process, which mean nothing in the host's.
 func FromPlan(p *plugin.Plan) (*Plan, error) {
 	if p == nil {
-		return nil, plugin.Errorf(plugin.Internal, "the transport returned no plan")
+		return nil, p.Validate()
 	}
 	if len(p.Natives) > 0 {
 		return nil, plugin.Errorf(plugin.Protocol, "plan %s has native functions, which only the builtin and shared carriers can run", p.Algorithm)

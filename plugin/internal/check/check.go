@@ -165,6 +165,6 @@ func Plan(p *plugin.Plan, req plugin.Request, algorithm string) error {
 
 func memory(m plugin.MemoryKind) bool { return m <= plugin.MemoryKindCuda }
 
-// Behind bounds a text from a plugin as plugin.Clip and puts it behind where, which says once what it is of: a transport
-// may have written it too.
+// Behind bounds a text from a plugin as plugin.Clip and puts it behind where, which says once what it is of: a
+// transport may have written it too.
 func Behind(where, s string) string { return where + plugin.Clip(strings.TrimPrefix(s, where)) }
