@@ -225,6 +225,16 @@ func TestStepsWithOperandsOfAnotherKind(t *testing.T) {
 	}
 }
 
+// Nothing has checked a step that is in no track.
+func TestStepsOutsideTracksAreNotLookedAt(t *testing.T) {
+	req := Request{Collective: AllReduce, World: 2}
+	p := Plan{Algorithm: "test", Collective: AllReduce, World: 2, Steps: []Step{{Kind: StepCopy, Dst: 9, A: 9},
+		{Kind: StepLaunch, A: 9}}}
+	if err := p.ValidateFor(req); err != nil {
+		t.Error(err)
+	}
+}
+
 // A plan of a reduction serves its dtype and op; others serve every one.
 func TestPlanIsForItsRequest(t *testing.T) {
 	for _, collective := range []Collective{AllReduce, AllGather} {
