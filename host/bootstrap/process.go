@@ -20,7 +20,7 @@ import (
 // processID names one process for as long as the host runs.
 type processID struct {
 	boot      string // of the host
-	namespace string // of pids
+	namespace string // of pids, and of the clock that start is by
 	pid       int
 	start     string // in ticks since boot
 }
@@ -34,8 +34,10 @@ func identify(pid int) processID {
 		p.boot = strings.TrimSpace(string(b))
 		return err
 	})
-	if link, err := os.Readlink("/proc/self/ns/pid"); err == nil {
-		p.namespace = link
+	for _, kind := range []string{"pid", "time"} {
+		if link, err := os.Readlink("/proc/self/ns/" + kind); err == nil {
+			p.namespace += link
+		}
 	}
 	p.start, _ = startTime(pid)
 	return p
@@ -152,7 +154,7 @@ func (p processID) open() (fd int, err error) {
 	return fd, nil
 }
 
-// sameSystem reports whether pids mean the same to p and q.
+// sameSystem reports whether pids and start times mean the same to p and q.
 func (p processID) sameSystem(q processID) bool {
 	return p.boot != "" && p.boot == q.boot && p.namespace == q.namespace
 }

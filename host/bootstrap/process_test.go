@@ -233,3 +233,43 @@ func (p *process) expect(want string) {
 func rankEnv(rank, world int, id string) []string {
 	return []string{fmt.Sprint("SHUNT_RANK=", rank), fmt.Sprint("SHUNT_WORLD=", world), "SHUNT_ID=" + id}
 }
+
+// Ranks of two time namespaces see each other's start times differently, and do not take each other for dead.
+func TestRanksOfTwoTimeNamespaces(t *testing.T) {
+	in := func(args ...string) *exec.Cmd {
+		return exec.CommandContext(short(t, time.Minute), "unshare",
+			append([]string{"-T", "--boottime", "1000", "-f"}, args...)...)
+	}
+	if out, err := in("true").CombinedOutput(); err != nil {
+		t.Skipf("time namespaces or CAP_SYS_ADMIN are absent: %v, %s", err, out)
+	}
+	url := fmt.Sprintf("unix://@shunt-time-%d", os.Getpid())
+	there := in(os.Args[0])
+	there.Env = append(append(os.Environ(), "SHUNT_TEST_RANK_PROCESS=wait"), rankEnv(1, 2, url)...)
+	stdin, err := there.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := there.Start(); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Join(t.Context(), Config{Rank: 0, World: 2, URL: url, Timeout: 30 * time.Second, Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := s.root.store
+	st.mu.Lock()
+	if p := st.members[1].process; p.pid == 0 || p.ended() {
+		t.Errorf("%+v counts as ended", p)
+	}
+	st.mu.Unlock()
+	if err := stdin.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := there.Wait(); err != nil {
+		t.Error(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
