@@ -220,7 +220,11 @@ func meetOpenMPI(e env) (string, error) {
 		return "", plugin.Errorf(plugin.InvalidArgument,
 			"environment of Open MPI: it does not say the job's name (PMIX_NAMESPACE); set SHUNT_ID")
 	}
-	return oneHost(e, "Open MPI", "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE", "openmpi", job)
+	// Two mpiruns have one name where each is process 1 of its container. Their servers, of which all ranks of a host have
+	// the same, listen at different addresses.
+	server := e.any("PMIX_SERVER_URI41", "PMIX_SERVER_URI4", "PMIX_SERVER_URI3", "PMIX_SERVER_URI21", "PMIX_SERVER_URI2",
+		"OMPI_MCA_orte_hnp_uri")
+	return oneHost(e, "Open MPI", "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE", "openmpi", job, server)
 }
 
 func meetMPICH(e env) (string, error) {

@@ -59,7 +59,11 @@ func TestFromEnvironment(t *testing.T) {
 		{"kubernetes bad index", "JOB_COMPLETION_INDEX=4 WORLD_SIZE=4 MASTER_ADDR=h MASTER_PORT=1",
 			"!JOB_COMPLETION_INDEX=\"4\" is not a number from 0 to 3"},
 		{"kubernetes bad index", "JOB_COMPLETION_INDEX=x WORLD_SIZE=4", "!JOB_COMPLETION_INDEX=\"x\""},
-		{"open mpi", "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=4 PMIX_NAMESPACE=j", "1/4/1 " + local("openmpi", "j")},
+		{"open mpi", "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=4 PMIX_NAMESPACE=j", "1/4/1 " + local("openmpi", "j", "")},
+		{"open mpi, server", "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 PMIX_NAMESPACE=j PMIX_SERVER_URI2=b PMIX_SERVER_URI41=a",
+			"1/4/-1 " + local("openmpi", "j", "a")},
+		{"open mpi 4", "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 OMPI_MCA_ess_base_jobid=j OMPI_MCA_orte_hnp_uri=a",
+			"1/4/-1 " + local("openmpi", "j", "a")},
 		{"open mpi, hosts", "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=2 PMIX_NAMESPACE=j",
 			"!several hosts"},
 		{"open mpi, master", "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=2 MASTER_ADDR=h MASTER_PORT=1", "1/4/-1 tcp://h:2-9?job=" + shortHash("torch", "", "")},
@@ -83,7 +87,7 @@ func TestFromEnvironment(t *testing.T) {
 		{"slurm around mpich", "PMI_RANK=3 PMI_SIZE=4 MPI_LOCALNRANKS=4 MPI_LOCALRANKID=3 SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_JOB_ID=77 SLURM_STEP_ID=4294967291",
 			"3/4/3 " + local("mpich", fmt.Sprint(parent.pid), parent.start)},
 		{"slurm allocation", "SLURM_NTASKS=4 SLURM_JOB_ID=77 SLURM_STEP_ID=0", "0/1/-1 "},
-		{"slurm around open mpi", "SLURM_PROCID=0 SLURM_NTASKS=1 SLURM_STEP_ID=1 SLURM_JOB_ID=7 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 PMIX_NAMESPACE=j", "1/4/-1 " + local("openmpi", "j")},
+		{"slurm around open mpi", "SLURM_PROCID=0 SLURM_NTASKS=1 SLURM_STEP_ID=1 SLURM_JOB_ID=7 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 PMIX_NAMESPACE=j", "1/4/-1 " + local("openmpi", "j", "")},
 	} {
 		vars := map[string]string{}
 		for _, v := range strings.Fields(c.env) {
