@@ -2,8 +2,10 @@ package bootstrap
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
+	"time"
 
 	"github.com/shunt-ccl/shunt/internal/descriptors"
 	"github.com/shunt-ccl/shunt/plugin"
@@ -21,7 +23,7 @@ func (j *joiner) host(ctx context.Context) error {
 			j.root, err = hostFile(j.meeting.file, j.config.Logger)
 			return err
 		}
-		places, err := listening(ctx, j.meeting.places)
+		places, err := j.placesToListen(ctx)
 		if err == nil {
 			j.root, err = newRoot(j.meeting.secret, j.meeting.name, places, j.config.Logger)
 		}
@@ -44,6 +46,32 @@ func (j *joiner) host(ctx context.Context) error {
 		j.warnOfStrangers()
 	}
 	return nil
+}
+
+// placesToListen returns where rank 0 listens. A name may become known after the start, as that of a service of
+// Kubernetes does: it is looked up until the time to join is over, as by the other ranks.
+func (j *joiner) placesToListen(ctx context.Context) ([]place, error) {
+	var last error
+	for wait := 10 * time.Millisecond; ; wait = min(2*wait, 500*time.Millisecond) {
+		places, err := listening(ctx, j.meeting.places)
+		var lookup *net.DNSError
+		if !errors.As(err, &lookup) || descriptors.Lacking(err) {
+			return places, err
+		}
+		if last == nil && ctx.Err() == nil {
+			j.config.Logger.Warn("rendezvous: rank 0 waits for the name of its address to become known", "reason", err)
+		}
+		if last == nil || ctx.Err() == nil { // else the lookup was cut short
+			last = err
+		}
+		if pause(ctx, wait); ctx.Err() != nil {
+			code := plugin.Timeout
+			if errors.Is(ctx.Err(), context.Canceled) {
+				code = plugin.Aborted
+			}
+			return nil, plugin.Errorf(code, "%w", last)
+		}
+	}
 }
 
 // cannotServe returns the error of a rank 0 that the others cannot reach.
