@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -159,6 +160,7 @@ type joiner struct {
 	self    Member
 	root    *Root // attached, if the store is in this process
 	last    error // why the last attempt failed
+	told    error // what a store said that turned this rank away
 	slow    int   // attempts in which a place did not reply in time
 	hub     *hub  // for the case that this rank must run the store
 	standby []place
@@ -221,6 +223,9 @@ func (j *joiner) late(ctx context.Context) error {
 	last := "no attempt was made"
 	if j.last != nil {
 		last = "last attempt: " + j.last.Error()
+	}
+	if j.told != nil && (j.last == nil || !strings.Contains(j.last.Error(), j.told.Error())) {
+		last = fmt.Sprintf("a store turned it away: %v; %s", j.told, last)
 	}
 	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return &plugin.Error{Code: plugin.Aborted, Rank: c.Rank, Cause: ctx.Err(),
@@ -349,6 +354,9 @@ func (j *joiner) enter(ctx context.Context, f *frameConn) (*Session, error) {
 	if reply.Kind == msgRefuse {
 		f.Close()
 		if reply.Retry && !j.meeting.once {
+			if reply.Err.Code == plugin.Mismatch {
+				j.told = reply.Err
+			}
 			return nil, plugin.Errorf(plugin.Protocol, "%w", reply.Err)
 		}
 		return nil, reply.Err
