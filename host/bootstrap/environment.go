@@ -136,6 +136,7 @@ func FromEnvironment(getenv func(string) string) (Config, error) {
 	}
 	if e("MASTER_ADDR") != "" && e("MASTER_PORT") != "" {
 		c.URL, err = meetMaster(e)
+		c.anyJob = e("TORCHELASTIC_RUN_ID") == ""
 	} else {
 		c.URL, err = id.launcher.meet(e)
 	}

@@ -202,6 +202,16 @@ func removeFile(path string, id UniqueID, logger *slog.Logger) {
 	}
 }
 
+// storeOf returns where the store is that has left a file.
+func storeOf(path string) (m meeting, is bool) {
+	b, err := readFileBounded(path)
+	if err != nil {
+		return m, false
+	}
+	id, _, err := decodeFile(b)
+	return meetingOf(id), err == nil
+}
+
 // readFile learns from the file where the store is.
 func (j *joiner) readFile() error {
 	path := j.meeting.file

@@ -25,7 +25,7 @@ import (
 // authenticate the frames that follow. All three messages have fixed sizes, so a stranger
 // can make the store hold no more than that, until handshakeTimeout.
 const (
-	wireVersion      = 6
+	wireVersion      = 7
 	nonceBytes       = 16
 	proofBytes       = 32
 	greetingBytes    = 4 + 2 + 2 + 16 + 16 + nonceBytes

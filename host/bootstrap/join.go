@@ -39,6 +39,8 @@ type Config struct {
 	Heartbeat   time.Duration // interval of signs of life; 0: DefaultHeartbeat. Rank 0's counts for all
 	Silence     time.Duration // a rank silent for so long is dead; 0: ten heartbeats. Rank 0's counts for all
 	Logger      *slog.Logger  // nil: slog.Default
+
+	anyJob bool // URL comes from MASTER_ADDR and MASTER_PORT, and nothing names the job
 }
 
 func (c *Config) complete() error {
@@ -51,7 +53,7 @@ func (c *Config) complete() error {
 			c.Rank, c.World, c.LocalRank = env.Rank, env.World, env.LocalRank
 		}
 		if c.URL == "" || c.URL == "env" {
-			c.URL = env.URL
+			c.URL, c.anyJob = env.URL, env.anyJob
 		}
 		if c.Secret == "" {
 			c.Secret = env.Secret
@@ -332,7 +334,8 @@ func (j *joiner) enter(ctx context.Context, f *frameConn) (*Session, error) {
 	deadline, _ := ctx.Deadline() // Join set one
 	f.resendWithin(c.Silence)
 	hello := message{Kind: msgHello, Err: j.unable, Standby: j.stand(), Member: j.self, World: c.World,
-		Left: max(time.Until(deadline), 0), Heartbeat: c.Heartbeat, Silence: c.Silence, Process: thisProcess()}
+		Left: max(time.Until(deadline), 0), Heartbeat: c.Heartbeat, Silence: c.Silence, Process: thisProcess(),
+		Parent: identify(os.Getppid())}
 	if err := f.write(hello.frame()); err != nil {
 		f.Close()
 		return nil, plugin.Errorf(plugin.Protocol, "%w", err)

@@ -110,10 +110,17 @@ func lookupName(name storeID) *store {
 	return nil
 }
 
-func register(st *store) {
+// register lists a store, and listens for it if there are places, in one step: who connects finds the store.
+func register(st *store, places []place, logger *slog.Logger) (err error) {
 	registry.mu.Lock()
 	defer registry.mu.Unlock()
+	if len(places) > 0 {
+		if st.root.hub, err = acquireHubLocked(places, logger); err != nil {
+			return err
+		}
+	}
 	registry.stores[st.secret.id()] = append(registry.stores[st.secret.id()], st)
+	return nil
 }
 
 func unregister(st *store) {
@@ -134,6 +141,10 @@ func unregister(st *store) {
 func acquireHub(places []place, logger *slog.Logger) (*hub, error) {
 	registry.mu.Lock()
 	defer registry.mu.Unlock()
+	return acquireHubLocked(places, logger)
+}
+
+func acquireHubLocked(places []place, logger *slog.Logger) (*hub, error) {
 	var errs ofPlaces
 	for _, p := range places {
 		if h := registry.hubs[p]; h != nil {

@@ -27,7 +27,8 @@ type member struct {
 	who       Member
 	conn      *frameConn
 	process   processID
-	standby   []place // where it would run the store
+	parent    processID // of its process
+	standby   []place   // where it would run the store
 	inProcess bool
 	heartbeat time.Duration // interval of signs of life to it
 	silence   time.Duration // what it may be silent for while others are waited for
@@ -56,8 +57,8 @@ type member struct {
 
 func newMember(st *store, f *frameConn, hello *message, inProcess bool) *member {
 	return &member{
-		store: st, heartbeat: hello.Heartbeat, silence: hello.Silence, who: hello.Member, process: hello.Process, conn: f,
-		inProcess: inProcess, groups: map[uint32]*storeGroup{}, heard: time.Now(),
+		store: st, heartbeat: hello.Heartbeat, silence: hello.Silence, who: hello.Member, process: hello.Process,
+		parent: hello.Parent, conn: f, inProcess: inProcess, groups: map[uint32]*storeGroup{}, heard: time.Now(),
 		wake: make(chan struct{}, 1), read: make(chan struct{}),
 	}
 }

@@ -113,6 +113,8 @@ type message struct {
 	Contacts           []contact  // welcome: of the members
 	Store              Member     // admit, welcome: the process the store runs in, and its lowest rank or -1
 	Process            processID  // hello, resume: the rank's process; admit, welcome: the store's
+	Parent             processID  // hello: of the rank's process
+	Rival              bool       // hello: it is of a rank 0 that would run a store of its own at the same meeting place
 	Standby            []place    // hello: where the rank would run the store
 	Job                nonce      // welcome: number of the job among those with its secret
 	Epoch              uint32     // resume: how many stores the rank has had
@@ -176,6 +178,8 @@ func (m *message) frame() frame {
 		w.I64(int64(m.Heartbeat))
 		w.I64(int64(m.Silence))
 		writeProcess(&w, m.Process)
+		writeProcess(&w, m.Parent)
+		w.Bool(m.Rival)
 		writePlaces(&w, m.Standby)
 		w.Error(m.Err)
 	case msgGroup:
@@ -250,7 +254,8 @@ func decode(kind msgKind, body []byte) (*message, error) {
 		m.Member = readMember(r)
 		m.World = int(r.U32())
 		m.Left, m.Heartbeat, m.Silence = time.Duration(r.I64()), time.Duration(r.I64()), time.Duration(r.I64())
-		m.Process, m.Standby, m.Err = readProcess(r), readPlaces(r), r.Error()
+		m.Process, m.Parent, m.Rival = readProcess(r), readProcess(r), r.Bool()
+		m.Standby, m.Err = readPlaces(r), r.Error()
 		if m.World < 1 || m.World > plugin.MaxWorld || m.Member.Rank < 0 || m.Member.Rank >= m.World {
 			r.Fail("rank %d of world %d", m.Member.Rank, m.World)
 		}

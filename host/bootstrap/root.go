@@ -29,13 +29,9 @@ func newRoot(s secret, name storeID, places []place, logger *slog.Logger) (*Root
 	r := &Root{store: newStore(s, logger)}
 	r.store.name = name
 	r.store.root = r
-	if len(places) > 0 {
-		var err error
-		if r.hub, err = acquireHub(places, logger); err != nil {
-			return nil, err
-		}
+	if err := register(r.store, places, logger); err != nil {
+		return nil, err
 	}
-	register(r.store)
 	r.store.onStop = append(r.store.onStop, func() {
 		unregister(r.store)
 		if r.hub != nil {

@@ -15,16 +15,19 @@ import (
 func (j *joiner) host(ctx context.Context) error {
 	if j.meeting.file != "" {
 		if err := claimFile(j.meeting.file, j.config.Logger); err != nil {
+			if m, is := storeOf(j.meeting.file); is {
+				j.challenge(ctx, m, m.places)
+			}
 			return j.cannotServe(err)
 		}
 	}
+	var places []place
 	open := func() (err error) {
 		if j.meeting.file != "" {
 			j.root, err = hostFile(j.meeting.file, j.config.Logger)
 			return err
 		}
-		places, err := j.placesToListen(ctx)
-		if err == nil {
+		if places, err = j.placesToListen(ctx); err == nil {
 			j.root, err = newRoot(j.meeting.secret, j.meeting.name, places, j.config.Logger)
 		}
 		return err
@@ -32,6 +35,18 @@ func (j *joiner) host(ctx context.Context) error {
 	err := open()
 	if descriptors.Lacking(err) && j.lacks(err) {
 		err = open()
+	}
+	if j.meeting.file == "" {
+		var h *hub
+		if err == nil {
+			h = j.root.hub
+			j.root.store.mu.Lock()
+			j.root.store.anyJob = j.config.anyJob
+			j.root.store.mu.Unlock()
+		}
+		if clash := j.challenge(ctx, j.meeting, busyPlaces(places, h, err)); clash != nil {
+			return j.giveWay(clash)
+		}
 	}
 	if err != nil {
 		failure := j.cannotServe(err)
@@ -79,6 +94,23 @@ func (j *joiner) cannotServe(err error) *plugin.Error {
 	return &plugin.Error{Code: plugin.CodeOf(err), Rank: j.config.Rank, Cause: err, Message: fmt.Sprintf(
 		"rank %d (pid %d on host %s) cannot serve the other ranks at %s: %v", j.config.Rank, j.self.PID, j.self.Host,
 		j.meeting.text, err)}
+}
+
+// giveWay ends the store of a rank 0 whose place is another job's, and tells the ranks that look for it.
+func (j *joiner) giveWay(clash *plugin.Error) *plugin.Error {
+	failure := j.cannotServe(clash)
+	if j.root != nil {
+		st := j.root.store
+		st.mu.Lock()
+		if st.world == 0 {
+			st.world = j.config.World
+		}
+		st.clash = clash
+		st.failJoin(failure)
+		st.mu.Unlock()
+		j.root.Close()
+	}
+	return failure
 }
 
 // warnOfStrangers warns if other machines reach the store of a job without a secret.

@@ -54,6 +54,7 @@ type store struct {
 	round    uint64    // of questions to the ranks whether they are here
 	asked    uint64    // the round whose replies decide about lost ranks; 0: none is asked
 	stranger string    // where a rank with another secret came from; "": none did
+	clashes            // with other jobs at its meeting place
 
 	ran  time.Time     // when a rank of this process, which beats, was heard last
 	held time.Duration // the latest time for which this process did not run, if longer than a rank may be silent
@@ -73,7 +74,8 @@ func newStore(s secret, logger *slog.Logger) *store {
 	}
 	return &store{
 		job: job, secret: s, logger: logger, self: Member{Rank: -1, PID: os.Getpid(), Host: host},
-		groups: map[string][]*storeGroup{}, changed: make(chan struct{}),
+		clashes: clashes{parent: identify(os.Getppid())},
+		groups:  map[string][]*storeGroup{}, changed: make(chan struct{}),
 	}
 }
 
@@ -102,8 +104,7 @@ func (st *store) enroll(f *frameConn, hello *message, inProcess bool) {
 		m.start()
 		st.notify()
 	}
-	switch st.phase {
-	case stopped: // the next store of the job may be about to open
+	if st.phase == stopped { // the next store of the job may be about to open
 		st.done.Add(1)
 		go func() {
 			defer st.done.Done()
@@ -111,6 +112,16 @@ func (st *store) enroll(f *frameConn, hello *message, inProcess bool) {
 			turnAway(f, true, rankError(plugin.Closed, hello.Member.Rank, "the store has just ended"))
 		}()
 		return
+	}
+	if hello.Rival {
+		refuse(st.challenged(hello))
+		return
+	}
+	if st.ofAnother(hello) {
+		refuse(st.mayRetry(), st.clash)
+		return
+	}
+	switch st.phase {
 	case running:
 		refuse(true, rankError(plugin.Mismatch, hello.Member.Rank,
 			"rank %d (pid %d on host %s) came to a job whose %d ranks are complete", hello.Member.Rank, hello.Member.PID,
@@ -127,9 +138,10 @@ func (st *store) enroll(f *frameConn, hello *message, inProcess bool) {
 	}
 	if hello.World != st.world {
 		err := rankError(plugin.Mismatch, hello.Member.Rank,
-			"ranks disagree about the world size: rank %d (pid %d on host %s) says %d, rank %d (pid %d on host %s) says %d",
+			"ranks disagree about the world size: rank %d (pid %d on host %s) says %d, rank %d (pid %d on host %s) says %d%s",
 			st.first.Rank, st.first.PID, st.first.Host, st.world, hello.Member.Rank, hello.Member.PID, hello.Member.Host,
-			hello.World)
+			hello.World, st.ifTwoJobs())
+		st.clash = err
 		st.failJoin(err)
 		refuse(false, err)
 		return
@@ -140,11 +152,12 @@ func (st *store) enroll(f *frameConn, hello *message, inProcess bool) {
 	}
 	if other := st.members[hello.Member.Rank]; other != nil {
 		err := rankError(plugin.Mismatch, hello.Member.Rank,
-			"rank %d joined twice: as pid %d on host %s and as pid %d on host %s",
-			hello.Member.Rank, other.who.PID, other.who.Host, hello.Member.PID, hello.Member.Host)
-		st.failJoin(err)
-		refuse(false, err)
-		return
+			"rank %d joined twice: as pid %d on host %s and as pid %d on host %s%s",
+			hello.Member.Rank, other.who.PID, other.who.Host, hello.Member.PID, hello.Member.Host, st.ifTwoJobs())
+		if !st.claimed(other, hello, err) {
+			refuse(st.mayRetry(), err)
+			return
+		}
 	}
 	if hello.Err != nil {
 		st.arrived++
@@ -166,9 +179,12 @@ func (st *store) enroll(f *frameConn, hello *message, inProcess bool) {
 		m.process = processID{} // the connection is lost already, as the reader finds out
 	}
 	m.start()
-	if st.arrived == st.world {
+	switch {
+	case st.arrived == st.world && st.mayBeMixed():
+		st.awaitClaims()
+	case st.arrived == st.world:
 		st.begin()
-	} else {
+	default:
 		st.expect(time.Now().Add(hello.Left))
 	}
 	st.notify()
@@ -188,7 +204,7 @@ func (st *store) expect(deadline time.Time) {
 	st.timer = time.AfterFunc(time.Until(deadline), func() {
 		st.mu.Lock()
 		defer st.mu.Unlock()
-		if st.phase == gathering {
+		if st.phase == gathering && st.arrived < st.world {
 			missing, list := st.missing()
 			st.failJoin(rankError(plugin.Timeout, missing[0], "%d of %d ranks have not joined within %v: %s%s",
 				len(missing), st.world, time.Since(began).Round(time.Millisecond), list, st.hints()))
@@ -386,7 +402,8 @@ func (st *store) linger(limit time.Duration) {
 		st.mu.Lock()
 		changed := st.changed
 		_, elsewhere := st.present()
-		absent := st.phase == failed && !st.deaf && st.arrived < st.world
+		// The ranks of another job, if there is one, are not counted.
+		absent := st.phase == failed && !st.deaf && (st.arrived < st.world || st.clash != nil && st.name != storeID{})
 		away := ticks > 1 && elsewhere == st.silent(awaySilent*st.heartbeat)
 		over := st.phase == stopped || ((elsewhere == 0 || away) && !absent)
 		st.mu.Unlock()
