@@ -136,7 +136,7 @@ func FromEnvironment(getenv func(string) string) (Config, error) {
 	}
 	if e("MASTER_ADDR") != "" && e("MASTER_PORT") != "" {
 		c.URL, err = meetMaster(e)
-		c.anyJob = e("TORCHELASTIC_RUN_ID") == ""
+		c.anyJob = e("TORCHELASTIC_RUN_ID") == "" && e.slurmJob() == ""
 	} else {
 		c.URL, err = id.launcher.meet(e)
 	}
@@ -200,8 +200,11 @@ func meetMaster(e env) (string, error) {
 	if first+portsOf-1 > 65535 {
 		first = port - portsOf
 	}
-	return tcpURL(host, first, "torch", e("TORCHELASTIC_RUN_ID"), e("TORCHELASTIC_RESTART_COUNT"))
+	return tcpURL(host, first, "torch", e("TORCHELASTIC_RUN_ID"), e("TORCHELASTIC_RESTART_COUNT"), e.slurmJob())
 }
+
+// slurmJob names the job of all its steps; "" outside Slurm.
+func (e env) slurmJob() string { return e.any("SLURM_JOB_ID", "SLURM_JOBID") }
 
 func tcpURL(host string, first int, job ...string) (string, error) {
 	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
@@ -270,7 +273,7 @@ func inSlurmStep(e env) bool {
 }
 
 func meetSlurm(e env) (string, error) {
-	job, step := e.any("SLURM_JOB_ID", "SLURM_JOBID"), e.any("SLURM_STEP_ID", "SLURM_STEPID")
+	job, step := e.slurmJob(), e.any("SLURM_STEP_ID", "SLURM_STEPID")
 	if job == "" {
 		return "", plugin.Errorf(plugin.InvalidArgument, "environment of Slurm: SLURM_JOB_ID is not set; set SHUNT_ID")
 	}
