@@ -195,6 +195,7 @@ func (j *joiner) run(ctx context.Context) (*Session, error) {
 	const shortest, longest = time.Millisecond, 50 * time.Millisecond
 	pause := time.NewTimer(0)
 	defer pause.Stop()
+	began, patience := time.Now(), patience
 	for wait := shortest; ; wait = min(2*wait, longest) {
 		select {
 		case <-ctx.Done():
@@ -214,6 +215,11 @@ func (j *joiner) run(ctx context.Context) (*Session, error) {
 		deadline, _ := ctx.Deadline()
 		if j.last == nil || (ctx.Err() == nil && time.Now().Before(deadline)) { // else the attempt was cut short
 			j.last = err
+		}
+		if time.Since(began) > patience {
+			j.config.Logger.Warn("rendezvous: this rank has not found the job's store yet", "rank", j.config.Rank, "place",
+				j.meeting.text, "reason", err)
+			patience *= 4
 		}
 		pause.Reset(wait)
 	}

@@ -199,6 +199,8 @@ func (st *store) expect(deadline time.Time) {
 	st.deadline = deadline
 	if st.timer != nil {
 		st.timer.Stop()
+	} else {
+		st.remind(patience)
 	}
 	began := time.Now()
 	st.timer = time.AfterFunc(time.Until(deadline), func() {
@@ -209,6 +211,24 @@ func (st *store) expect(deadline time.Time) {
 			st.failJoin(rankError(plugin.Timeout, missing[0], "%d of %d ranks have not joined within %v: %s%s",
 				len(missing), st.world, time.Since(began).Round(time.Millisecond), list, st.hints()))
 		}
+	})
+}
+
+// patience is the time after which a rank that waits for others to join says so; the starts of most differ by less.
+var patience = 10 * time.Second
+
+// remind logs after a time which ranks are missing, and again ever more seldom. The caller holds mu.
+func (st *store) remind(after time.Duration) {
+	time.AfterFunc(after, func() {
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		if st.phase != gathering {
+			return
+		}
+		if missing, list := st.missing(); len(missing) > 0 {
+			st.logger.Warn("rendezvous: ranks have not joined yet", "missing", list+st.hints(), "world", st.world)
+		}
+		st.remind(3 * after)
 	})
 }
 
