@@ -92,7 +92,7 @@ class _Held:
         self.view = view
 
     def __del__(self) -> None:
-        if self.view is not None:
+        if getattr(self, "view", None) is not None:  # a signal handler may raise as __init__ begins
             _release_buffer(ctypes.byref(self.view))
 
 

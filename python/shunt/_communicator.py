@@ -116,10 +116,6 @@ class Communicator(Objects):
         handle = interruptible(make, self._end, lambda handle: end(self._lib, handle))
         return made(self._lib, handle, self.memory) if handle is not None else None
 
-    def _end(self, reason: bytes) -> None:
-        """Aborts, if there is still something to abort."""
-        self._lib.shunt_abort(self._handle, reason)
-
     def window(self, size: int) -> Window:
         """Collective: size bytes of zero-filled memory on every rank that peers
         reach with put and get. On a GPU it has `__cuda_array_interface__`."""

@@ -130,6 +130,10 @@ class Running(Owned):
         which a signal handler made."""
         self._lib.shunt_cancel(handle, f"interrupted by {type(error).__name__}".encode())
 
+    def _end(self, reason: bytes) -> None:
+        """Aborts, if there is still something to abort."""
+        self._lib.shunt_abort(self._handle, reason)
+
     def _stream(self, prepared: Prepared, stream: StreamLike) -> None:
         """Enters the stream that an operation on a GPU runs in."""
         if not self.on_device:
