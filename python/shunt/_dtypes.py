@@ -77,7 +77,8 @@ def named(dtype: Any) -> str:
 #: What carries elements of types that Shunt has no name for, where they only move: by their bytes.
 _CARRIERS = {1: (DType.UINT8, 1), 2: (DType.FLOAT16, 1), 4: (DType.UINT32, 1), 8: (DType.UINT64, 1),
              16: (DType.UINT64, 2)}
-
+#: Complex numbers are aligned as their halves.
+_COMPLEX = {"complex32": (DType.FLOAT16, 2), "complex64": (DType.UINT32, 2)}
 
 #: Formats of elements that only move, and what numpy calls those.
 MOVED = {"?": "bool", "h": "int16", "H": "uint16", "Zf": "complex64", "Zd": "complex128"}
@@ -94,14 +95,17 @@ def carrier(obj: Any) -> tuple[DType, int] | None:
             return None
         if view.format.lstrip("@=<") not in MOVED:
             return None
-        size = view.itemsize
+        name, size = MOVED[view.format.lstrip("@=<")], view.itemsize
     else:
-        size = getattr(dtype, "itemsize", None)
+        name, size = str(dtype).removeprefix("torch."), getattr(dtype, "itemsize", None)
         # numpy says of what kind elements are; torch has numbers only.
-        if (getattr(dtype, "kind", "i") not in "biufcmMSUV" or getattr(dtype, "hasobject", False)
+        kind = getattr(dtype, "kind", "i")
+        if (kind not in "biufcmMSUV" or getattr(dtype, "hasobject", False)
                 or not getattr(dtype, "isnative", True) or type(obj).__name__ == "MaskedArray"):
             return None
-    return _CARRIERS.get(size, (DType.UINT8, size)) if size else None
+        if size and kind in "SUV":
+            return DType.UINT8, size  # text and structures may lie anywhere, and equal ones be aligned or not
+    return _COMPLEX.get(name) or _CARRIERS.get(size, (DType.UINT8, size)) if size else None
 
 
 def dtype_of(given: DTypeLike) -> DType:

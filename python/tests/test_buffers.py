@@ -174,12 +174,27 @@ PAIR = [("a", "i4"), ("b", "f4")]
     (memoryview(np.zeros(2, "uint16")), np.zeros(2, "uint16")),
     (np.zeros(2, "bool"), memoryview(np.ones(2, "bool"))),
     (memoryview(np.zeros(2, "complex128")), np.ones(2, "complex128")),
+    (memoryview(np.zeros(2, "complex64")), np.ones(2, "complex64")),
+    (np.zeros(2, [("a", "i4")]), np.zeros(2, np.dtype([("a", "i4")], align=True))),
 ])
 def test_equal_types_are_equal_whatever_their_texts(comm, mine, theirs):
     for send, recv in ((mine, theirs), (theirs, mine)):
         _buffers._moved_dtypes.clear()
         comm.all_gather(send, recv)
         assert recv.tobytes() == send.tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int16", "complex64", "complex128", "datetime64[s]", "longdouble", "S1",
+                                   "S2", "S4", "S8", "S16", "U1", "U2", "U4", "V8", "u1,u1", "u1,u1,u1,u1", "u2,u2",
+                                   PAIR, np.dtype(PAIR, align=True)])
+def test_what_numpy_calls_aligned_moves(comm, dtype):
+    dtype, memory = np.dtype(dtype), np.arange(100, dtype="u1")
+    sent = memory[dtype.alignment:][:2 * dtype.itemsize].view(dtype)
+    came = np.zeros(100, "u1")[dtype.alignment:][:2 * dtype.itemsize].view(dtype)
+    assert sent.flags.aligned and came.flags.aligned
+    comm.all_gather(sent, came)
+    comm.broadcast(sent)
+    assert came.tobytes() == sent.tobytes() == memory.tobytes()[dtype.alignment:][:2 * dtype.itemsize]
 
 
 @pytest.mark.parametrize("send, recv, told", [
