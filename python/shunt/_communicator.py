@@ -28,8 +28,8 @@ class Communicator(Objects):
     protocol or DLPack, C-contiguous, of any shape; lengths are in elements. The
     element type is the buffer's, or dtype= (a DType, its name, or a numpy dtype).
     Blocking calls release the GIL. A context manager that closes itself; an exception
-    that leaves it, other than that of sys.exit(0), aborts first: the other ranks' calls
-    raise AbortedError with its text.
+    that leaves it, other than that of sys.exit(0) or of a generator's close, aborts
+    first: the other ranks' calls raise AbortedError with its text.
 
     With memory "cuda" buffers are arrays of the communicator's GPU: tensors of
     torch, and objects with `__cuda_array_interface__` or DLPack (cupy, numba,
@@ -61,7 +61,7 @@ class Communicator(Objects):
         if kind is not None and self._handle is not None and not _library.forked:
             # Peers may be waiting for calls that will not come.
             try:
-                reason = f"{kind.__name__}: {error}"
+                reason = f"{kind.__name__}: {error}".removesuffix(": ")
             except Exception:  # of its __str__
                 reason = kind.__name__
             self._lib.shunt_abort(self._handle, _reason(reason))
@@ -306,8 +306,9 @@ class Communicator(Objects):
 
 
 def _ends_well(error: Any) -> bool:
-    """Whether an exception is the end of a program that has done its work, as that of sys.exit() is."""
-    return isinstance(error, SystemExit) and (error.code is None or (isinstance(error.code, int) and error.code == 0))
+    """Whether an exception is the end of a program or a generator that has done its work, as that of sys.exit() is."""
+    return isinstance(error, GeneratorExit) or (isinstance(error, SystemExit) and (
+        error.code is None or (isinstance(error.code, int) and error.code == 0)))
 
 
 def _reason(text: str) -> bytes:

@@ -1,12 +1,14 @@
 """What a communicator says of its failure and of what it ran."""
 
 import ctypes
+import gc
 import io
 import json
 import pathlib
 import re
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -129,3 +131,38 @@ def test_watchdog_of_the_guide(world, tmp_path):
         report = json.loads((tmp_path / f"rank{rank}.json").read_text())
         assert (report["rank"], report["failure"]) == (rank, "rank 1 aborted: for the test")
         assert [o["collective"] for o in report["operations"]] == ["barrier"]
+
+
+@pytest.fixture
+def parts(pair):
+    """A communicator of the pair's, on both ranks, for a test to close."""
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(pair[1].split, 0)
+        made = pair[0].split(0), other.result()
+    yield made
+    for comm in made:
+        comm.close()
+
+
+def test_a_generator_that_is_left_closes(parts):
+    def numbers():
+        with parts[0] as comm:
+            comm.send(np.full(4, 7.0), 1)
+            yield 1
+
+    for _ in numbers():
+        break
+    gc.collect()  # for interpreters that do not count references
+    assert parts[0].closed
+    assert (parts[1].recv(np.zeros(4), 0) == 7).all()
+    with pytest.raises(shunt.ClosedError, match="has closed"):
+        parts[1].barrier()
+
+
+@pytest.mark.parametrize("error, reason", [(KeyboardInterrupt(), "KeyboardInterrupt"),
+                                           (ValueError("no"), "ValueError: no")])
+def test_an_exception_without_a_text_is_named(parts, error, reason):
+    with pytest.raises(type(error)), parts[0]:
+        raise error
+    with pytest.raises(shunt.AbortedError, match=f"rank 0 aborted: {reason}(;|$)"):
+        parts[1].barrier()
