@@ -92,7 +92,9 @@ class Objects(Collectives):
             if self.rank == root:
                 count, given = 0, []
                 try:
-                    if values is not None:
+                    if isinstance(values, (dict, set, frozenset)):
+                        count = -1  # which have no order
+                    elif values is not None:
                         count, given = len(values), list(values)
                 except Exception:  # noqa: BLE001 - whatever the values raise, the other ranks wait
                     count = -1

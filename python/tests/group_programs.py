@@ -174,10 +174,10 @@ class Shapeless:
 
 def miscounted(comm):
     """The error of each rank says what is wrong with the root's values."""
-    for values in ([1], 5, np.zeros(5), Shapeless()):
+    for values in ([1], 5, np.zeros(5), Shapeless(), {0: 1, 1: 2}, {1, 2}, frozenset([1, 2])):
         told = "rank 0 has not one value for each"
         if comm.rank == 0:
-            told = "the root has [15] values|the root gave a (int|Shapeless)"
+            told = "the root has [15] values|the root gave a (int|Shapeless|dict|set|frozenset)"
         with pytest.raises(InvalidArgumentError, match=told):
             comm.scatter_object(values if comm.rank == 0 else None)
 
