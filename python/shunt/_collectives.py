@@ -7,7 +7,7 @@ the full path of _operations, which handles all kinds of memory and raises the e
 """
 
 from array import array
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Literal, Protocol, TypeVar, overload
 
 from . import _dtypes, _numbers, _operations
 from ._buffers import B, Buffer
@@ -17,8 +17,29 @@ from ._dtypes import DTypeLike, OpLike
 from ._running import INTERRUPTED, Running
 from ._tables import DType, InvalidArgumentError, Op
 
-#: A number of Python or numpy; what it is reduced to is one of its kind.
+#: A number of Python; what it is reduced to is one of its kind.
 N = TypeVar("N", int, float)
+
+
+class _Scalar(Protocol):
+    """A number of numpy."""
+
+    @property
+    def dtype(self) -> Any: ...
+
+    def item(self) -> Any: ...
+
+    def tobytes(self) -> bytes: ...
+
+
+class _Integer(_Scalar, Protocol):
+    """A whole number of numpy."""
+
+    @property
+    def numerator(self) -> Any: ...
+
+
+S = TypeVar("S", bound=_Scalar)
 
 _SUM = Op.SUM
 
@@ -113,6 +134,11 @@ class Collectives(Running):
     def all_reduce(self, send: int, recv: None = None, *,  # type: ignore[overload-overlap]
                    op: Literal["avg", "premul_sum", Op.AVG, Op.PREMUL_SUM], scalar: float | None = ...) -> float: ...
     @overload
+    def all_reduce(self, send: _Integer, recv: None = None, *,
+                   op: Literal["avg", "premul_sum", Op.AVG, Op.PREMUL_SUM], scalar: float | None = ...) -> Any: ...
+    @overload
+    def all_reduce(self, send: S, recv: None = None, op: OpLike = ..., *, scalar: float | None = ...) -> S: ...
+    @overload
     def all_reduce(self, send: N, recv: None = None, op: OpLike = ..., *, scalar: float | None = ...) -> N: ...
     @overload
     def all_reduce(self, send: B, recv: None = None, op: OpLike = ..., *, scalar: float | None = ...,
@@ -130,7 +156,8 @@ class Collectives(Running):
         this rank's elements by scalar first. Returns recv (or send).
 
         send may also be a number, on every rank; then the result is returned, a
-        float for floats and an int for ints (of avg and premul_sum a float).
+        float for floats, an int for ints (of avg and premul_sum a float) and a scalar
+        of numpy for one of numpy.
         """
         code = 0 if op is _SUM else _quick_op(op)
         if code is not None and scalar is None and dtype is None and not self._groups:
@@ -185,6 +212,8 @@ class Collectives(Running):
         return self._run(_operations.reduce(self, send, recv, root, op, scalar=scalar, dtype=dtype), stream)
 
     @overload
+    def broadcast(self, buffer: S, root: int = ...) -> S: ...
+    @overload
     def broadcast(self, buffer: N, root: int = ...) -> N: ...
     @overload
     def broadcast(self, buffer: B, root: int = ..., *, dtype: DTypeLike = ..., stream: StreamLike = ...) -> B: ...
@@ -196,7 +225,9 @@ class Collectives(Running):
             return buffer
         number = self._boxed("broadcast", buffer)
         result = self._run(_operations.broadcast(self, buffer if number is None else number, root, dtype=dtype), stream)
-        return result if number is None else number[0]
+        if number is None:
+            return result
+        return bool(number[0]) if isinstance(buffer, bool) else number[0]
 
     def all_gather(self, send: Buffer, recv: B, *, dtype: DTypeLike = None, stream: StreamLike = None) -> B:
         """Concatenates every rank's n elements, in rank order, into every rank's recv of

@@ -5,7 +5,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from . import _library, _operations
-from ._buffers import Buffer
+from ._buffers import B, Buffer
 from ._device import StreamLike
 from ._dtypes import DTypeLike
 from ._owned import Owned
@@ -148,8 +148,8 @@ class Window(Owned):
             return
         comm._run(_operations.put(comm, self._alive(), data, peer, offset, dtype), stream)
 
-    def get(self, buffer: Buffer, peer: int, offset: int = 0, *, dtype: DTypeLike = None,
-            stream: StreamLike = None) -> Buffer:
+    def get(self, buffer: B, peer: int, offset: int = 0, *, dtype: DTypeLike = None,
+            stream: StreamLike = None) -> B:
         """Reads peer's part from offset bytes on, a multiple of the element's
         size, into buffer, and returns it.
         Of this rank's own part buffer must not overlap what is read."""
@@ -158,7 +158,8 @@ class Window(Owned):
         if one is not None and comm._is_rank(peer) and _is_offset(offset):
             comm._call(comm._lib.shunt_get, self._alive(), one[0], one[1], one[2], peer, offset, one[3])
             return buffer
-        return comm._run(_operations.get(comm, self._alive(), buffer, peer, offset, dtype), stream)
+        into: B = comm._run(_operations.get(comm, self._alive(), buffer, peer, offset, dtype), stream)
+        return into
 
     def signal(self, peer: int, *, stream: StreamLike = None) -> None:
         """Raises this rank's counter at peer by one, after earlier puts."""

@@ -127,6 +127,14 @@ def numbers(comm):
         assert found == total / 2 and found.dtype == np.float64
     found = comm.all_reduce(np.float32(comm.rank + 1), op="Max")
     assert found == world and found.dtype == np.float32
+    for kind in (np.float64, np.float32, np.int64, float, int, bool):
+        for root in range(world):
+            found = comm.broadcast(kind(comm.rank), root)
+            assert found == kind(root) and type(found) is kind, (found, kind)
+        if kind is not bool:
+            found = comm.all_reduce(kind(comm.rank))
+            assert found == sum(range(world)) and type(found) is kind, (found, kind)
+    assert comm.all_reduce(True) == world
     assert comm.broadcast(comm.rank * 10, world - 1) == (world - 1) * 10
     with pytest.raises(InvalidArgumentError, match="does not fit 64 bits"):
         comm.all_reduce(1 << 63)
