@@ -193,6 +193,9 @@ def describe_moved(obj: Buffer, what: str, writable: bool, dtype: DTypeLike = No
     try:
         return describe(obj, what, writable, dtype, cuda)
     except InvalidArgumentError:
+        named = None if dtype is None else _dtypes.named_carrier(dtype)
+        if named is not None:
+            return describe(obj, what, writable, named[0], cuda, named[1])._replace(scale=named[1], carried=named[2])
         found = _dtypes.carrier(obj) if dtype is None else None
         if found is None:
             raise

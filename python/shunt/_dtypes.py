@@ -80,6 +80,10 @@ _CARRIERS = {1: (DType.UINT8, 1), 2: (DType.FLOAT16, 1), 4: (DType.UINT32, 1), 8
 #: Complex numbers are aligned as their halves.
 _COMPLEX = {"complex32": (DType.FLOAT16, 2), "complex64": (DType.UINT32, 2)}
 
+# Those types, as callers name them.
+_MOVED_NAMES = {"bool": _CARRIERS[1], "int16": _CARRIERS[2], "uint16": _CARRIERS[2], "complex128": _CARRIERS[16],
+                **_COMPLEX}
+
 #: Formats of elements that only move, and what numpy calls those.
 MOVED = {"?": "bool", "h": "int16", "H": "uint16", "Zf": "complex64", "Zd": "complex128"}
 
@@ -108,6 +112,18 @@ def carrier(obj: Any) -> tuple[DType, int] | None:
     return _COMPLEX.get(name) or _CARRIERS.get(size, (DType.UINT8, size)) if size else None
 
 
+def _name(given: DTypeLike) -> str:
+    """What numpy dtypes and scalar types, ml_dtypes and torch dtypes call themselves, and a text itself."""
+    name = given if isinstance(given, str) else getattr(given, "name", None) or getattr(given, "__name__", None)
+    return str(name or given).removeprefix("torch.").lower()
+
+
+def named_carrier(given: DTypeLike) -> tuple[DType, int, str] | None:
+    """What carries elements of a dtype argument that only move, as carrier, and their name."""
+    name = _name(given)
+    return (*_MOVED_NAMES[name], name) if name in _MOVED_NAMES and getattr(given, "isnative", True) else None
+
+
 def dtype_of(given: DTypeLike) -> DType:
     """A dtype argument as a DType."""
     if type(given) is DType:
@@ -124,9 +140,7 @@ def dtype_of(given: DTypeLike) -> DType:
     else:
         if not getattr(given, "isnative", True):
             raise InvalidArgumentError(f"dtype {given} is of foreign byte order; convert what has it first")
-        # numpy dtypes and scalar types, ml_dtypes and torch dtypes have names.
-        name = getattr(given, "name", None) or getattr(given, "__name__", None) or str(given)
-        found = of_name(name.removeprefix("torch.").lower())
+        found = of_name(_name(given))
     if found is None:
         raise InvalidArgumentError(f"unknown dtype {given!r}; known are {KNOWN}, and half and double")
     return found

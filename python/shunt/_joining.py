@@ -46,7 +46,11 @@ def init(rank: int | None = None, world: int | None = None, id: str | None = Non
     if max_sms is not None and int32(max_sms, "init: max_sms") < 1:
         raise InvalidArgumentError(f"init: max_sms {max_sms}; want at least 1")
     if transports is not None and not isinstance(transports, str):
-        transports = ",".join(transports)
+        try:
+            transports = ",".join(transports)
+        except TypeError:
+            raise InvalidArgumentError(f"init: transports is {transports!r}, want a text or a sequence of texts"
+                                       ) from None
     options = _library.Options(
         struct_size=ctypes.sizeof(_library.Options),
         rank=rank or 0,

@@ -197,6 +197,26 @@ def test_what_numpy_calls_aligned_moves(comm, dtype):
     assert came.tobytes() == sent.tobytes() == memory.tobytes()[dtype.alignment:][:2 * dtype.itemsize]
 
 
+@pytest.mark.parametrize("name", ["bool", "int16", "uint16", "complex64", "complex128"])
+def test_a_type_that_only_moves_has_a_name(comm, name):
+    own = np.arange(4).astype(name)
+    raw = own.view("u1")
+    for dtype in (name, name.upper(), np.dtype(name), np.dtype(name).type):
+        for sent, came in ((own, np.zeros_like(own)), (raw, np.zeros_like(raw)), (bytes(raw), bytearray(len(raw)))):
+            comm.all_gather(sent, came, dtype=dtype)
+            assert bytes(came) == bytes(sent)
+    came = np.zeros(5, name)
+    comm.all_gather_v(raw, came.view("u1"), [4], [1], dtype=name)  # counts are of elements of that type
+    assert (came[1:] == own).all() and came[0] == 0
+    with pytest.raises(shunt.InvalidArgumentError, match="elements of 8 bytes .*cannot hold" if own.itemsize != 8 else
+                       "elements of 4 bytes .*cannot hold"):
+        comm.broadcast(np.zeros(4, "f4" if own.itemsize == 8 else "f8"), dtype=name)
+    with pytest.raises(shunt.InvalidArgumentError, match="unknown dtype"):
+        comm.all_reduce(own, dtype=name)
+    with pytest.raises(shunt.InvalidArgumentError, match="unknown dtype"):
+        comm.broadcast(own, dtype="boolean")
+
+
 @pytest.mark.parametrize("send, recv, told", [
     (np.zeros(2, "int16"), array.array("H", [1, 1]), "send holds int16, recv holds uint16"),
     (np.zeros(2, "V4"), np.zeros(2, "uint32"), "send holds |V4, recv holds uint32"),

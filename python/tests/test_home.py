@@ -93,3 +93,9 @@ def test_a_limit_of_objects_that_is_no_number(comm, limit):
                  lambda: comm.send_object(1, 0, limit=limit), lambda: comm.recv_object(0, limit=limit)):
         with pytest.raises(shunt.InvalidArgumentError, match="_object on rank 0: limit is .*, want a whole number"):
             call()
+
+
+@pytest.mark.parametrize("transports", [3, ["shm", 3], [None], [b"shm"]])
+def test_transports_that_are_no_texts(transports):
+    with pytest.raises(shunt.InvalidArgumentError, match="init: transports is .*, want a text or a sequence of texts"):
+        shunt.init(0, 1, transports=transports)
