@@ -22,7 +22,8 @@ func TestJoiningSaysWhatItWaitsFor(t *testing.T) {
 		url := "unix://@" + strings.ReplaceAll(t.Name(), "/", "-") + string(rune('0'+rank))
 		ended := make(chan error, 2)
 		join := func(rank int, logger *slog.Logger) {
-			s, err := Join(context.Background(), Config{Rank: rank, World: 2, URL: url, Timeout: 2 * time.Minute, Logger: logger})
+			s, err := Join(context.Background(),
+				Config{Rank: rank, World: 2, URL: url, Timeout: 2 * time.Minute, Logger: logger})
 			if err == nil {
 				err = s.Close()
 			}
