@@ -16,7 +16,7 @@ func (j *joiner) host(ctx context.Context) error {
 	if j.meeting.file != "" {
 		if err := claimFile(j.meeting.file, j.config.Logger); err != nil {
 			if m, is := storeOf(j.meeting.file); is {
-				j.challenge(ctx, m, m.places)
+				_ = j.challenge(ctx, m, m.places) // err says more
 			}
 			return j.cannotServe(err)
 		}
