@@ -101,7 +101,7 @@ func untilGivenUp(word *int32) (context.Context, context.CancelFunc) {
 				return
 			}
 		}
-		cancel(plugin.Errorf(plugin.Aborted, "it was given up"))
+		cancel(plugin.Errorf(plugin.Aborted, "its cancel word is set"))
 	}()
 	return ctx, func() {
 		cancel(context.Canceled)

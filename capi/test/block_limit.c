@@ -63,6 +63,7 @@ static void joining_is_given_up(void) {
   CHECK(interrupted == SIGALRM);
   CHECK(never == NULL);
   CHECK(strstr(shunt_last_error(NULL), "rank 1 was told to stop joining") != NULL);
+  CHECK(strstr(shunt_last_error(NULL), "its cancel word is set") != NULL);
 }
 
 /* Rank 0 gives up a split, a subset and an exchange that rank 1 does not come to. Rank 1, which comes late, learns it,
