@@ -48,3 +48,14 @@ func TestJoiningSaysWhatItWaitsFor(t *testing.T) {
 		}
 	}
 }
+
+func TestWaitsAreRounded(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		999 * time.Millisecond: "1s", 5987 * time.Millisecond: "6s", 1234567 * time.Microsecond: "1.2s",
+		123456 * time.Microsecond: "123ms",
+	} {
+		if got := spent(d).String(); got != want {
+			t.Errorf("%v: %s, want %s", d, got, want)
+		}
+	}
+}

@@ -209,9 +209,17 @@ func (st *store) expect(deadline time.Time) {
 		if st.phase == gathering && st.arrived < st.world {
 			missing, list := st.missing()
 			st.failJoin(rankError(plugin.Timeout, missing[0], "%d of %d ranks have not joined within %v: %s%s",
-				len(missing), st.world, time.Since(began).Round(time.Millisecond), list, st.hints()))
+				len(missing), st.world, spent(time.Since(began)), list, st.hints()))
 		}
 	})
+}
+
+// spent returns a time that was waited as it is read: a deadline of a second, less what its message took, is "1s".
+func spent(d time.Duration) time.Duration {
+	if d < 900*time.Millisecond {
+		return d.Round(time.Millisecond)
+	}
+	return d.Round(100 * time.Millisecond)
 }
 
 // patience is the time after which a rank that waits for others to join says so; the starts of most differ by less.
