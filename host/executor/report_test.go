@@ -72,8 +72,8 @@ func TestAReportSaysWhatThePageDoes(t *testing.T) {
 	a.SetReport(1, before)
 }
 
-// A reader that reads while reports come sees one of them. Each report is of later calls than the one before: what tells
-// that a page has changed never comes back.
+// A reader that reads while reports come sees one of them. Each report is of later calls than the one before: what
+// tells that a page has changed never comes back.
 func TestReportsAreReadWhole(t *testing.T) {
 	a, b := abroad(t)
 	letter := func(seq uint64) string { return string(rune('a' + seq%26)) }
