@@ -56,8 +56,8 @@ static void end_by_faults(void) {
   }
 }
 
-/* fill_streams opens what is closed of standard input, output and error. What Go and Shunt open would be there, until
- * the program puts a log in its place: Go ends the process where that is what it waits with. */
+/* fill_streams opens what is closed of standard input, output and error. Descriptors of Go and Shunt would be there,
+ * and a program that puts a log in their place would replace them; Go ends the process if its poller's is replaced. */
 static void fill_streams(void) {
   for (int fd = 0; fd <= STDERR_FILENO; fd++)
     if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)

@@ -132,7 +132,7 @@ func (r *pluginRunner) readStdout(pipe *os.File) {
 			_, _ = r.toPlugin.Write(line)
 		}
 	}
-	// What follows is what the plugin prints.
+	// The plugin's own output follows.
 	buffered, _ := in.Peek(in.Buffered())
 	_, _ = r.outLines.Write(buffered)
 	drain(pipe, r.outLines)
