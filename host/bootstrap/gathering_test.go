@@ -57,6 +57,7 @@ func TestStoreIsLostWhileOthersAreWaitedFor(t *testing.T) {
 
 // A rank that hangs while others are waited for is found too.
 func TestRankHangsWhileOthersAreWaitedFor(t *testing.T) {
+	t.Parallel()
 	c := arriving(t, meetingPlaces(t)["unix"], 0, 1, 3)
 	c.stop(1)
 	for _, p := range []*process{c.ranks[0], c.ranks[2]} {

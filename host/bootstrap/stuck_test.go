@@ -13,6 +13,7 @@ import (
 // A store that takes nothing, as that of a process which is stopped, holds up no call of another rank for longer than
 // the call's own time: what a rank says waits in its own process.
 func TestNothingWaitsForAStoreThatTakesNothing(t *testing.T) {
+	t.Parallel()
 	s := joinAll(t, 2, func(c *Config) { c.Heartbeat, c.Silence = 50*time.Millisecond, time.Hour })
 	g, err := s[1].Group("g", []int{0, 1})
 	require.NoError(t, err)

@@ -14,6 +14,7 @@ import (
 // A rank that was stopped while the others found a successor and gave it up ends when it runs again, and does not make
 // a world of its own.
 func TestNoSecondWorldOfALateRank(t *testing.T) {
+	t.Parallel()
 	c := newCompany(t, 5, meetingPlaces(t)["file"])
 	c.stop(1)
 	c.kill(0)
@@ -34,8 +35,10 @@ func TestNoSecondWorldOfALateRank(t *testing.T) {
 // A rank that was stopped and given up learns that, and does not take the store's process, which is well, for dead. So
 // does one that was stopped while others were waited for.
 func TestStoppedRankIsToldThatItWasGivenUp(t *testing.T) {
+	t.Parallel()
 	for how, url := range meetingPlaces(t) {
 		t.Run(how, func(t *testing.T) {
+			t.Parallel()
 			c := &company{t: t}
 			for rank := range 3 {
 				what := []string{"wait", "failure", "failure"}[rank]
@@ -100,8 +103,10 @@ func TestLateRankMeetsAStoreThatIsNotSure(t *testing.T) {
 
 // A store that was stopped for longer than the others wait loses to them.
 func TestNoSecondWorldOfALateStore(t *testing.T) {
+	t.Parallel()
 	for _, world := range []int{2, 3, 5} {
 		t.Run(fmt.Sprint("world=", world), func(t *testing.T) {
+			t.Parallel()
 			c := newCompany(t, world, meetingPlaces(t)["file"], "SHUNT_TEST_HEARTBEAT=200ms")
 			c.stop(0)
 			others := from(1, world)
