@@ -136,6 +136,7 @@ func TestNothingIsHeldOfExchangesThatHaveEnded(t *testing.T) {
 				<-s[1].say(&message{Kind: msgOp, Group: g[1].id, Op: opGather, Tag: "x", Data: append(data, more...)})
 				s[1].out.Unlock()
 			}
+			noErrors(t, each(2, func(rank int) error { return s[rank].All().Barrier(t.Context(), "the store has all") }))
 			got, err := g[0].AllGather(t.Context(), "x", nil)
 			require.NoError(t, err)
 			require.Equal(t, string(data)+"yz", string(got[1]), "the latest counts")
