@@ -59,7 +59,7 @@ test: build python-calls deps-ucx ## every test: Go, C and Python
 	$(call compile,$(PKG) $(behind))
 	@status=0; log=$$(mktemp); trap 'rm -f "$$log"' EXIT; set -x; \
 	$(if $(behind),nice -n 19 $(emulate) >"$$log" 2>&1 & behind=$$!;) \
-	$(sum) $(built) SHUNT_PYTHON=$(VENV)/bin/python \
+	$(sum) $(built) TEST_PYTHON=$(VENV)/bin/python \
 	$(GO) test -p 2 -vet=off -timeout 15m $(TEST_FLAGS) $(PKG) || status=1; \
 	($(pytest)) || status=1; \
 	$(if $(behind),wait $$behind || status=1; cat "$$log";) exit $$status

@@ -11,6 +11,7 @@ func Markdown() string {
 	var b strings.Builder
 	b.WriteString("<!-- Generated from host/option by internal/gendocs. Do not edit. -->\n\n# Options\n\n")
 	b.WriteString("Shunt reads these environment variables when a communicator is made. Options given in code win over them.\n" +
+		"Those under Tools are read elsewhere: by the Python package, the examples and Shunt's libnccl.so.2.\n" +
 		"An unknown or malformed `SHUNT_*` variable is reported with the nearest known name, and ignored.\n" +
 		"Joining fails if `SHUNT_RANK`, `SHUNT_WORLD`, `SHUNT_ID`, `SHUNT_TRANSPORTS`, `SHUNT_ALGO`, `SHUNT_TUNING_FILE` or\n" +
 		"`SHUNT_DELAYS` cannot be used. Algorithms that `SHUNT_ALGO` names and that do not exist fail the calls that they are\n" +

@@ -66,7 +66,6 @@ const (
 	idNCCLMemory
 	idNCCLReports
 	idCommand
-	idPython
 	count
 )
 
@@ -151,8 +150,6 @@ var table = [count]Variable{
 		Doc: "Directory in which Shunt's libnccl.so.2 notes that a process uses it. `shunt run --nccl` sets it, to say so where none does."},
 	idCommand: {Name: "SHUNT_COMMAND", Kind: Text, Group: "Tools",
 		Doc: "The shunt command that the examples start their ranks with, and that `python -m shunt` runs. Unset: the examples take the first on the PATH, `python -m shunt` the one in the wheel."},
-	idPython: {Name: "SHUNT_PYTHON", Kind: Text, Group: "Tools",
-		Doc: "The Python interpreter that tests run Python programs with."},
 }
 
 // Variables returns the whole table, in the order of the documentation. The caller

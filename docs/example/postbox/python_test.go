@@ -15,7 +15,7 @@ import (
 
 // The same transport in a process of another language.
 func TestConformanceInPython(t *testing.T) {
-	python := cmp.Or(os.Getenv("SHUNT_PYTHON"), "python3")
+	python := cmp.Or(os.Getenv("TEST_PYTHON"), "python3")
 	out, err := exec.Command(python, "-c", "import grpc, grpc_tools, cryptography").CombinedOutput()
 	if err != nil {
 		t.Skipf("no grpcio: %s lacks grpcio, grpcio-tools or cryptography: %v %s", python, err, out)

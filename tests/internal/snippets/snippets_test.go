@@ -1,6 +1,7 @@
 package snippets
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"os/exec"
@@ -158,12 +159,9 @@ func compileC(t *testing.T, source string) (program string, env []string) {
 // the package and the library.
 func pythonOf(t *testing.T) (python string, env []string) {
 	t.Helper()
-	python = os.Getenv("SHUNT_PYTHON")
-	if python == "" {
-		python = "python3"
-	}
+	python = cmp.Or(os.Getenv("TEST_PYTHON"), "python3")
 	if out, err := exec.Command(python, "-c", "import numpy").CombinedOutput(); err != nil {
-		t.Skipf("%s has no numpy (make test sets SHUNT_PYTHON to one that has): %v %s", python, err, out)
+		t.Skipf("%s has no numpy (make test sets TEST_PYTHON to one that has): %v %s", python, err, out)
 	}
 	packages, err := filepath.Abs(filepath.Join(root, "python"))
 	if err != nil {
