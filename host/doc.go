@@ -12,7 +12,9 @@
 // arguments, plans finds the plan, endpoints opens the transports' endpoints and maps their memory, buffers keeps the
 // memory that peers reach, diagnosis words what goes wrong, survey gathers facts about the ranks, job holds what the
 // communicators of a rendezvous share, regroup what ranks work out to make one of another, turn admits one caller at a
-// time. Loading transports is in carrier, rendezvous in bootstrap, places in topology, the choice of an algorithm in
+// time, guard bounds the calls of transports in this process, round exchanges what ranks tell each other, logs calls
+// the program's handler, lockorder orders the locks around a launch, and allocator, pool and pinned make memory.
+// Loading transports is in carrier, rendezvous in bootstrap, places in topology, the choice of an algorithm in
 // selector, generic algorithms in algorithm, running plans in executor, handles and mappings in memory, records in
 // report, and the table of SHUNT_* variables in option. No memory is moved here, and no kernel is known.
 //

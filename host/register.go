@@ -14,8 +14,10 @@ import (
 //
 // It is collective: every rank registers a buffer of its own. What is mapped is the whole allocation; of memory that
 // was made with cuMemCreate, and mapped in pieces behind each other, all pieces that hold bytes of the buffer. Memory
-// that is freed is forgotten by itself. Host memory is registered with transports that have an engine for it, and must
-// be deregistered before it is freed: Go's by keeping it until then. A failure is a warning in the log.
+// that is freed is forgotten by itself.
+//
+// Host memory is registered with transports that have an engine for it; where that fails, Register logs a warning and
+// returns nil. It must be deregistered before it is freed: Go's by keeping it until then.
 func (c *Communicator) Register(p unsafe.Pointer, bytes int64) error {
 	if bytes <= 0 || p == nil {
 		return c.observer.Invalid("register", "the buffer has %d bytes at %p, want one byte or more at an address", bytes, p)

@@ -49,8 +49,8 @@ type Plan struct {
 	Natives []Native
 }
 
-// Ref is a place in memory; all four fields but Space and Scale are registers,
-// so they may change from launch to launch and within a loop.
+// Ref is a place in memory; the fields but Space are registers, so they may
+// change from launch to launch and within a loop.
 type Ref struct {
 	Space  Space
 	Region uint16 // register holding the region's number, or the address for peer; unused for send, recv and peer_recv

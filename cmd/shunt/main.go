@@ -1,13 +1,13 @@
 // Command shunt is Shunt's command line: it launches ranks, measures and checks
 // collectives over them, and says what Shunt sees and chooses.
 //
-// Every command has --json. Exit status: 0 all is well; 1 a result was wrong, a
+// Commands that print results have --json. Exit status: 0 all is well; 1 a result was wrong, a
 // case failed or nothing can serve a request; 2 the command line is wrong, or a
 // file, folder or program that it names cannot be used; 3 something else failed.
 // `shunt run` exits as its first failed rank did.
 //
-// What a command does lives in the packages it calls; here are flags, output
-// and exit codes.
+// What collectives do lives in the packages that the commands call; here are flags, output, exit codes, and the
+// processes that measure, check and launch.
 package main
 
 import (

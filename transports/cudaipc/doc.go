@@ -10,7 +10,9 @@
 //
 // What lives here is which algorithms there are, for which sizes and with which
 // grids (algorithms.go), and how their plans are built (plans.go; copies.go for
-// symmetric requests, whose bytes the copy engines move). No mapping of
+// symmetric requests, whose bytes the copy engines move; window.go for one-sided
+// operations; beside.go for plans beside computation), with what the kernels and Go
+// must have alike (layout.go). No mapping of
 // peers, no stream and no launch: those are the host's. bench/ measures the
 // kernels against NCCL and checks them, without any Go.
 //

@@ -8,7 +8,8 @@
 // written in: exchange.go (all ranks publish, all ranks read), blocks.go (the
 // same, block after block, for large messages), ring.go (one writer, credits)
 // and offer.go (bytes are copied out of the writer's memory, where the ranks can
-// read each other's). One-sided operations are not here: the host's generic
+// read each other's). They use writer.go (a builder of plans that knows the layout),
+// length.go (messages that say how long they are) and memfd.go. One-sided operations are not here: the host's generic
 // algorithms serve them over buffers that Allocate makes.
 //
 // How the rules of correctness are kept:

@@ -113,7 +113,7 @@ func (t *Registry) takeSpan(s span) {
 	before, again := t.failed[allocation{info.BufferID, info.Base}]
 	pending := slices.ContainsFunc(t.candidates, func(m candidate) bool { return m.p == s.base && m.bytes >= s.bytes })
 	t.mu.Unlock()
-	if again && before.holds(s.bytes) || pending {
+	if again && before.applies(s.bytes) || pending {
 		return
 	}
 	m := t.take(info, s.base, s.bytes)

@@ -265,7 +265,7 @@ func (t *Registry) adopt(m candidate, asked bool) (int, error) {
 	defer t.mu.Unlock()
 	key := allocation{m.info.BufferID, m.info.Base}
 	before, again := t.failed[key]
-	if again && !asked && before.holds(m.bytes) {
+	if again && !asked && before.applies(m.bytes) {
 		return -1, plugin.Errorf(plugin.Unsupported, "the allocation at %#x cannot be exported", uint64(m.info.Base))
 	}
 	at, err := t.vacant()
@@ -305,7 +305,10 @@ const (
 	maxFailures = 1024 // more are forgotten
 )
 
-func (r exportFailure) holds(bytes int64) bool { return bytes >= r.bytes && time.Now().Before(r.until) }
+// applies reports whether an export of so many bytes would fail again.
+func (r exportFailure) applies(bytes int64) bool {
+	return bytes >= r.bytes && time.Now().Before(r.until)
+}
 
 func (t *Registry) noteFailure(what allocation, bytes int64) {
 	if len(t.failed) >= maxFailures {
@@ -386,7 +389,7 @@ func (t *Registry) DropWindow(region uint32) error {
 }
 
 // makeExport makes what peers need to map memory, which unshare takes back, and
-// completes what is pageEntry to them.
+// completes the entry of the page that they read.
 func (t *Registry) makeExport(at int, s *pageEntry, m candidate) (export, error) {
 	switch {
 	case m.err != nil:

@@ -9,7 +9,6 @@ namespace shunt_torch {
 
 namespace {
 
-// Sums of the elements before each rank's: nothing to pass, as packed is what NULL means.
 shunt_operation listOperation(shunt_collective collective, const void* send, void* recv, shunt_dtype dtype,
                               void* stream) {
   shunt_operation op = SHUNT_OPERATION_INIT;
