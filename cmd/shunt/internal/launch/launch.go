@@ -298,61 +298,34 @@ func (r *running) wait(ctx context.Context, signals <-chan os.Signal) *Failure {
 	if grace == 0 {
 		grace = 3 * time.Second
 	}
-	ends := max(grace, 2*time.Second) // from SIGTERM on
+	end := newEnding(r, max(grace, 2*time.Second))
 	var first *Exit
-	var deadline <-chan time.Time // the next step of ending the job
-	step := []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL}
-	if r.job.Machines != nil {
-		step = append([]syscall.Signal{0}, step...) // 0: they end their ranks and report, if they can
-	}
-	reporting, heard := false, int64(0)
 	exits := make([]Exit, r.job.World)
-	ending := false
-	end := func() {
-		ending = true
-		wait := ends
-		if step[0] == 0 {
-			r.sayAll(EndLine)
-			reporting, wait = true, ends+endReport
-		} else {
-			reporting = false
-			r.signal(step[0])
-		}
-		heard = r.heard.Load()
-		if len(step) > 1 {
-			step = step[1:]
-			deadline = time.After(wait)
-		} else {
-			deadline = nil
-		}
-	}
 	var asked syscall.Signal // the first that asks for the end
 	insisted, told, forwarded := false, false, map[syscall.Signal]bool{}
 	done := ctx.Done()
 	for left := r.job.World; left > 0; {
 		select {
 		case e := <-r.ended:
-			e.Ended = ending && e.Failed()
+			e.Ended = end.begun && e.Failed()
 			e.forwarded = forwarded[e.Signal]
 			at := e.Rank - r.number(0)
 			exits[at] = e
 			r.tell(e)
 			left--
 			if e.Failed() && first == nil {
-				first, told = &exits[at], ending
-				if !ending {
-					deadline = time.After(grace)
+				first, told = &exits[at], end.begun
+				if !end.begun {
+					end.due = time.After(grace)
 				}
 			}
-		case <-deadline:
-			if now := r.heard.Load(); reporting && now != heard { // one still writes
-				heard, deadline = now, time.After(endReport)
-				break
+		case <-end.due:
+			if !end.hears() {
+				end.step()
 			}
-			end()
 		case <-done:
 			done = nil
-			end()
+			end.step()
 		case s := <-signals:
 			number, ok := s.(syscall.Signal)
 			if !ok || r.repeated(s) {
@@ -370,7 +343,7 @@ func (r *running) wait(ctx context.Context, signals <-chan os.Signal) *Failure {
 			switch number {
 			case syscall.SIGINT, syscall.SIGTERM:
 				if insisted {
-					end()
+					end.step()
 				}
 				insisted = true
 				fallthrough
