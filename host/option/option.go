@@ -12,8 +12,9 @@ package option
 
 import (
 	"fmt"
+	"maps"
 	"math"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -61,19 +62,14 @@ func Load(environ []string) (*Options, []Warning) {
 		}
 	}
 	byName := map[string]string{}
-	var names []string
 	for _, entry := range environ {
 		name, value, ok := strings.Cut(entry, "=")
 		if !ok || !strings.HasPrefix(name, Prefix) {
 			continue
 		}
-		if _, seen := byName[name]; !seen {
-			names = append(names, name)
-		}
 		byName[name] = value
 	}
-	sort.Strings(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
 		if message := o.take(name, byName[name]); message != "" {
 			warnings = append(warnings, Warning{Variable: clip(name), Message: message})
 		}
@@ -179,11 +175,7 @@ func (o *Options) parse(i index, value string) error {
 		}
 	case Choice:
 		value = strings.ToLower(value)
-		known := false
-		for _, c := range v.Choices {
-			known = known || c == value
-		}
-		if !known {
+		if !slices.Contains(v.Choices, value) {
 			near := nearest.Of(value, v.Choices)
 			if near != "" {
 				near = "; did you mean " + near + "?"
@@ -245,7 +237,7 @@ func (o *Options) Unclaimed(transports []string) []Warning {
 			warnings = append(warnings, Warning{Variable: variable, Message: unknown(variable, "")})
 		}
 	}
-	sort.Slice(warnings, func(i, j int) bool { return warnings[i].Variable < warnings[j].Variable })
+	slices.SortFunc(warnings, func(a, b Warning) int { return strings.Compare(a.Variable, b.Variable) })
 	return warnings
 }
 

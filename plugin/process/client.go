@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -126,20 +127,10 @@ func setDefaults(c *Config) {
 		c.Logger = slog.Default()
 	}
 	c.Logger = c.Logger.With("plugin", filepath.Base(c.Path))
-	for _, d := range []struct {
-		value *time.Duration
-		unset time.Duration
-	}{
-		{&c.StartTimeout, 10 * time.Second},
-		{&c.KillTimeout, time.Second},
-		{&c.PingInterval, 500 * time.Millisecond},
-		{&c.PingTimeout, 1500 * time.Millisecond},
-	} {
-		if *d.value == 0 {
-			*d.value = d.unset
-		}
-	}
-	c.StartTimeout = min(c.StartTimeout, runDirStale/2)
+	c.StartTimeout = min(cmp.Or(c.StartTimeout, 10*time.Second), runDirStale/2)
+	c.KillTimeout = cmp.Or(c.KillTimeout, time.Second)
+	c.PingInterval = cmp.Or(c.PingInterval, 500*time.Millisecond)
+	c.PingTimeout = cmp.Or(c.PingTimeout, 1500*time.Millisecond)
 }
 
 // startSlack keeps go-plugin's own timer behind ctx, which kills the process.
