@@ -26,22 +26,7 @@ type Mapping struct {
 // A handle that promises more than its file holds is refused with code
 // Protocol: touching what is not there would end the process.
 func MapHandle(h plugin.Handle) (*Mapping, error) {
-	return mapPart(h, h.Bytes-h.Offset)
-}
-
-// MapRegion is like MapHandle, for the region's part of the handle alone.
-func MapRegion(r plugin.Region) (*Mapping, error) {
-	if r.Memory != plugin.MemoryKindHost {
-		return nil, plugin.Errorf(plugin.Unsupported, "mapping region %d: %s memory is not the host's to map", r.ID, r.Memory)
-	}
-	m, err := mapPart(r.Handle, r.Bytes)
-	if err != nil {
-		return nil, plugin.Errorf(plugin.CodeOf(err), "mapping region %d: %w", r.ID, err)
-	}
-	return m, nil
-}
-
-func mapPart(h plugin.Handle, bytes int64) (*Mapping, error) {
+	bytes := h.Bytes - h.Offset
 	switch h.Kind {
 	case plugin.HandleKindMemfd:
 	case plugin.HandleKindNone:

@@ -44,7 +44,7 @@ func check(all [][]plugin.Region, counts []int) error {
 			return fmt.Errorf("%d regions of rank %d, want %d", len(regions), rank, counts[rank])
 		}
 		for i, r := range regions {
-			m, err := MapRegion(r)
+			m, err := MapHandle(r.Handle)
 			if err != nil {
 				return err
 			}
@@ -274,7 +274,7 @@ func TestRanksOfOtherHostsGetNoDescriptors(t *testing.T) {
 		if r := got[1-rank][0]; r.Handle.FD != -1 || r.Bytes != 4096 {
 			return fmt.Errorf("%+v", r)
 		}
-		if _, err := MapRegion(got[1-rank][0]); plugin.CodeOf(err) != plugin.Unsupported ||
+		if _, err := MapHandle(got[1-rank][0].Handle); plugin.CodeOf(err) != plugin.Unsupported ||
 			!strings.Contains(err.Error(), "another host") {
 			return err
 		}

@@ -1,10 +1,11 @@
 package selector
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/shunt-ccl/shunt/plugin"
@@ -101,12 +102,7 @@ func (c *Choice) Explain(bytes int64) Explanation {
 		}
 	}
 	c.why(&e, clause, chosen, size)
-	transports := make([]string, 0, len(c.rejections))
-	for name := range c.rejections {
-		transports = append(transports, name)
-	}
-	sort.Strings(transports)
-	for _, name := range transports {
+	for _, name := range slices.Sorted(maps.Keys(c.rejections)) {
 		e.Rejected = append(e.Rejected, Rejection{Name: name, Reason: c.rejections[name]})
 	}
 	return e
@@ -120,7 +116,7 @@ var otherNumerics = map[plugin.Numerics]string{
 
 // why fills the reasons in words, once chosen and fallback are known.
 func (c *Choice) why(e *Explanation, clause *Clause, chosen int, size int64) {
-	sort.SliceStable(e.Fallback, func(i, j int) bool { return e.Fallback[i].Cost < e.Fallback[j].Cost })
+	slices.SortStableFunc(e.Fallback, func(a, b Alternative) int { return cmp.Compare(a.Cost, b.Cost) })
 	if chosen < 0 {
 		e.Why = "no algorithm can do this"
 		return

@@ -44,10 +44,6 @@ type Clause struct {
 	Names      []string
 }
 
-// Clauses returns the override's clauses in order. The caller owns the slice, not
-// what it refers to.
-func (o Override) Clauses() []Clause { return append([]Clause(nil), o.clauses...) }
-
 // String returns the override in the grammar that Parse reads.
 func (o Override) String() string {
 	texts := make([]string, len(o.clauses))

@@ -22,7 +22,7 @@ func TestParse(t *testing.T) {
 		{"*", 1 << 20, math.MaxInt64, []string{"nccl", "shm/two_shot", "*"}},
 		{"broadcast", 8, 8, []string{"shm"}},
 		{"send", 0, 2 << 30, []string{"shm/generic/put_direct"}},
-	}, o.Clauses())
+	}, o.clauses)
 	require.Equal(t, "all_reduce:0-64K=shm/one_shot;*:1M-=nccl,shm/two_shot,*;broadcast:8-8=shm;send:0-2G=shm/generic/put_direct", o.String())
 }
 
@@ -32,7 +32,7 @@ func TestEveryAlgorithmCanBeNamed(t *testing.T) {
 		for _, name := range []string{string(r), "a" + string(r), string(r) + "a", "a" + string(r) + "a"} {
 			offered := plugin.Support{Algorithms: []plugin.Algorithm{{Name: name, Bandwidth: 1}}}.Validate()
 			o, err := Parse("*=shm/" + name)
-			named := err == nil && slices.Equal(o.Clauses()[0].Names, []string{"shm/" + name})
+			named := err == nil && slices.Equal(o.clauses[0].Names, []string{"shm/" + name})
 			require.True(t, named || offered != nil, "%q: %v", name, err)
 		}
 	}
@@ -98,7 +98,7 @@ func TestTwoEndsOfAMessageChooseAlike(t *testing.T) {
 	for _, end := range []plugin.Collective{plugin.Send, plugin.Recv} {
 		req := request
 		req.Collective = end
-		c, err := New(WithTuning(tuning)).Compile(req, three, nil)
+		c, err := New(WithCosts(Costs{Tuning: tuning})).Compile(req, three, nil)
 		require.NoError(t, err)
 		require.Equal(t, "shm/two_shot", name(c, 0), end)
 	}
@@ -125,7 +125,7 @@ const goodTuning = `{"shunt_tuning": 1, "comment": "c", "entries": [
 func TestTuningReplacesEstimates(t *testing.T) {
 	tuning, err := ParseTuning([]byte(goodTuning))
 	require.NoError(t, err)
-	c, err := New(WithTuning(tuning)).Compile(request, three, nil)
+	c, err := New(WithCosts(Costs{Tuning: tuning})).Compile(request, three, nil)
 	require.NoError(t, err)
 	require.Equal(t, "shm/two_shot", name(c, 0), "measured at 10 µs, no longer estimated at 1")
 	e := c.Explain(500)
@@ -223,7 +223,7 @@ func FuzzParseTuning(f *testing.F) {
 		if err != nil {
 			return
 		}
-		c, err := New(WithTuning(tuning)).Compile(request, three, nil)
+		c, err := New(WithCosts(Costs{Tuning: tuning})).Compile(request, three, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,9 +12,9 @@ package selector
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/shunt-ccl/shunt/internal/nearest"
@@ -46,9 +46,6 @@ func WithOverride(o Override) Setting { return func(t *Table) { t.override = o }
 
 // WithCosts makes measured costs replace the transports' own estimates.
 func WithCosts(c Costs) Setting { return func(t *Table) { t.costs = c } }
-
-// WithTuning is WithCosts of a tuning file alone; nil has none.
-func WithTuning(tuning *Tuning) Setting { return WithCosts(Costs{Tuning: tuning}) }
 
 // New makes a table. Without settings the transports' own estimates decide.
 func New(settings ...Setting) *Table {
@@ -273,16 +270,7 @@ func (c *Choice) breakpoints() []int64 {
 			add(clause.To + 1)
 		}
 	}
-	return sorted(points)
-}
-
-func sorted(points map[int64]bool) []int64 {
-	list := make([]int64, 0, len(points))
-	for p := range points {
-		list = append(list, p)
-	}
-	sort.Slice(list, func(i, j int) bool { return list[i] < list[j] })
-	return list
+	return slices.Sorted(maps.Keys(points))
 }
 
 // group lists the candidates among which cost decides at a size: those that fit and
@@ -414,11 +402,7 @@ func (c *Choice) reasons() string {
 	if len(c.rejections) == 0 {
 		return "none is loaded"
 	}
-	names := make([]string, 0, len(c.rejections))
-	for name := range c.rejections {
-		names = append(names, name)
-	}
-	sort.Strings(names)
+	names := slices.Sorted(maps.Keys(c.rejections))
 	for i, name := range names {
 		names[i] = name + ": " + c.rejections[name]
 	}

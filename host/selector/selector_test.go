@@ -241,7 +241,7 @@ func TestPickAgreesWithDefinition(t *testing.T) {
 		if rng.IntN(2) == 0 {
 			o, _ = Parse("all_reduce:1K-64K=ta,*;*:100K-=ta/a")
 		}
-		c, err := New(WithOverride(o), WithTuning(tuning)).Compile(request, candidates, nil)
+		c, err := New(WithOverride(o), WithCosts(Costs{Tuning: tuning})).Compile(request, candidates, nil)
 		require.NoError(t, err)
 		for range 400 {
 			bytes := rng.Int64N(1 << (1 + rng.IntN(30)))

@@ -57,9 +57,6 @@ func (t *Topology) LocalRanks(rank int) []int {
 	return ranks
 }
 
-// LocalIndex returns rank's position in LocalRanks(rank).
-func (t *Topology) LocalIndex(rank int) int { return slices.Index(t.LocalRanks(rank), rank) }
-
 // Oversubscribed reports whether rank shares CPUs with so many ranks that they
 // cannot all run at once: the ranks of its host whose CPU sets overlap its own
 // outnumber the CPUs that those sets hold, or a quota allows.

@@ -52,7 +52,7 @@ func (e *estimates) choice(t *testing.T, entries []selector.Entry) *selector.Cho
 		_, err = selector.ParseTuning(text)
 		require.NoError(t, err)
 	}
-	c, err := selector.New(selector.WithTuning(tuning)).Compile(e.request, e.candidates, nil)
+	c, err := selector.New(selector.WithCosts(selector.Costs{Tuning: tuning})).Compile(e.request, e.candidates, nil)
 	require.NoError(t, err)
 	return c
 }

@@ -189,7 +189,8 @@ func TestEntriesOfGivenUp(t *testing.T) {
 			Algorithm: plugin.Algorithm{Name: name, Latency: 1, Bandwidth: 1}})
 	}
 	req := plugin.Request{Collective: plugin.AllReduce, DType: plugin.Bfloat16, Op: plugin.OpMax, World: 2, Hosts: 1}
-	choice, err := selector.New(selector.WithTuning(&selector.Tuning{Entries: entries})).Compile(req, candidates, nil)
+	costs := selector.Costs{Tuning: &selector.Tuning{Entries: entries}}
+	choice, err := selector.New(selector.WithCosts(costs)).Compile(req, candidates, nil)
 	require.NoError(t, err)
 	for _, bytes := range []int64{256 << 10, 300 << 10, 1 << 20, 3 << 20, 4 << 20, 1 << 30, math.MaxInt64} {
 		require.NotEqual(t, 1, choice.Pick(bytes), "%d bytes", bytes)
@@ -373,7 +374,7 @@ func TestNoiseChangesNoChoice(t *testing.T) {
 		}
 		req := plugin.Request{Collective: plugin.AllReduce, DType: plugin.Float32, World: 2, Hosts: 1}
 		tuning := &selector.Tuning{Entries: Entries(&c, list, Only{})}
-		choice, err := selector.New(selector.WithTuning(tuning)).Compile(req, candidates, nil)
+		choice, err := selector.New(selector.WithCosts(selector.Costs{Tuning: tuning})).Compile(req, candidates, nil)
 		require.NoError(t, err)
 		require.Equal(t, test.best, choice.Explain(64).Chosen)
 	}
