@@ -161,21 +161,23 @@ func (p *Plan) Validate() error {
 	regs := p.Registers()
 	firstTemp := SlotCountOf(p.World) + len(p.Consts)
 	isReg := func(r uint16) bool { return int(r) < regs }
+	outside := func(i int, r Ref) error {
+		return bad("ref %d: register out of range: region %d, rank %d, offset %d, scale %d, in a plan of %d registers", i,
+			r.Region, r.Rank, r.Offset, r.Scale, regs)
+	}
 	for i, r := range p.Refs {
 		switch r.Space {
 		case SpaceSend, SpaceRecv, SpaceAbort:
 		case SpacePeerRecv:
 			if !isReg(r.Rank) {
-				return bad("ref %d: register out of range: region %d, rank %d, offset %d, scale %d, in a plan of %d registers", i, r.Region,
-					r.Rank, r.Offset, r.Scale, regs)
+				return outside(i, r)
 			}
 			if r.Scale != None {
 				return bad("ref %d: a peer's receive memory is copied as it is, not scaled", i)
 			}
 		case SpaceRegion, SpacePeer:
 			if !isReg(r.Region) || !isReg(r.Rank) {
-				return bad("ref %d: register out of range: region %d, rank %d, offset %d, scale %d, in a plan of %d registers", i, r.Region,
-					r.Rank, r.Offset, r.Scale, regs)
+				return outside(i, r)
 			}
 			if r.Space == SpacePeer && r.Scale != None {
 				return bad("ref %d: a peer's memory is copied as it is, not scaled", i)
@@ -184,8 +186,7 @@ func (p *Plan) Validate() error {
 			return bad("ref %d: space %d", i, r.Space)
 		}
 		if !isReg(r.Offset) || (r.Scale != None && !isReg(r.Scale)) {
-			return bad("ref %d: register out of range: region %d, rank %d, offset %d, scale %d, in a plan of %d registers", i, r.Region,
-				r.Rank, r.Offset, r.Scale, regs)
+			return outside(i, r)
 		}
 	}
 	for i, a := range p.Args {

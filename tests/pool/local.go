@@ -32,14 +32,8 @@ type Local struct {
 // NewLocal makes a world of goroutines. Of the options it takes World, Setup,
 // SetupTimeout and Grace.
 func NewLocal(o Options) (*Local, error) {
-	if o.World < 1 {
-		return nil, fmt.Errorf("pool: world %d", o.World)
-	}
-	if o.SetupTimeout <= 0 {
-		o.SetupTimeout = time.Minute
-	}
-	if o.Grace <= 0 {
-		o.Grace = 5 * time.Second
+	if err := o.complete(); err != nil {
+		return nil, err
 	}
 	return &Local{options: o}, nil
 }

@@ -49,8 +49,16 @@ type Pool struct {
 
 // New makes a pool. It starts no process until the first case.
 func New(o Options) (*Pool, error) {
+	if err := o.complete(); err != nil {
+		return nil, err
+	}
+	return &Pool{options: o}, nil
+}
+
+// complete checks the options and sets the defaults.
+func (o *Options) complete() error {
 	if o.World < 1 {
-		return nil, fmt.Errorf("pool: world %d", o.World)
+		return fmt.Errorf("pool: world %d", o.World)
 	}
 	if o.SetupTimeout <= 0 {
 		o.SetupTimeout = time.Minute
@@ -61,7 +69,7 @@ func New(o Options) (*Pool, error) {
 	if o.Stderr <= 0 {
 		o.Stderr = 16 << 10
 	}
-	return &Pool{options: o}, nil
+	return nil
 }
 
 // World returns the number of ranks.
