@@ -186,5 +186,5 @@ int sx_engine_unsatisfied(sx_engine *e) {
   atomic_thread_fence(memory_order_acquire);
   if (before % 2 != 0 || before != atomic_load_explicit(&e->looks, memory_order_relaxed)) return 0;
   if (!since || !word) return 0;
-  return (int64_t)((uint64_t)atomic_load_explicit(word, memory_order_acquire) - (uint64_t)value) < 0;
+  return !sx_reached(atomic_load_explicit(word, memory_order_acquire), value);
 }

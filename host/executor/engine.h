@@ -17,6 +17,7 @@
 #define SX_NUMBER_BITS 40 /* of a mark: those of the collective's number */
 #define SX_CHUNK 16     /* table entries in a chunk: those of one endpoint */
 #define SX_CHUNKS 4096  /* chunks in a table */
+#define SX_BUDGET 4096  /* work between two looks at the clock, in steps or 4 KiB moved */
 
 #if defined(__GNUC__)
 #define SX_LIKELY(x) __builtin_expect(!!(x), 1)
@@ -53,9 +54,8 @@ typedef struct sx_call {
   _Atomic uint64_t what, how, count; /* as in sx_record */
 } sx_call;
 
-/* What a rank says about its messages to and from one other: the k-th of a
- * direction stands in word k % SX_MESSAGES, as message.go has it; then the same
- * of the blocks that it gives and expects in collectives. */
+/* What a rank says about its messages to and from one other: the k-th of a direction stands in word k %
+ * SX_MESSAGES, as message.go has it; then the same of the blocks that it gives and expects in collectives. */
 typedef struct sx_messages {
   _Atomic uint64_t sent[SX_MESSAGES];
   _Atomic uint64_t received[SX_MESSAGES];
@@ -63,9 +63,8 @@ typedef struct sx_messages {
   _Atomic uint64_t expected[SX_MESSAGES];
 } sx_messages;
 
-/* One page that every rank maps. The doorbell's line is written only around
- * sleep, so that peers can look at it for the price of a cache hit; the record
- * changes with every operation and lies two lines further. Where ranks keep note
+/* One page that every rank maps. The doorbell's line is written only around sleep, so that peers can look at it for
+ * the price of a cache hit; the record changes with every operation and lies two lines further. Where ranks keep note
  * of their messages an sx_messages for each rank follows, behind the page. */
 typedef struct sx_control {
   _Atomic uint32_t doorbell; /* futex word: how often the owner was woken */
@@ -129,9 +128,8 @@ typedef struct sx_fill {
   uint32_t slot;
 } sx_fill;
 
-/* A track: its code and its frame, which holds only registers it uses. The
- * first clear registers are zeroed at launch, then fills are copied; the rest
- * are constants that stay. */
+/* A track: its code and its frame, which holds only registers it uses. The first clear registers are zeroed at
+ * launch, then fills are copied; the rest are constants that stay. */
 typedef struct sx_code {
   uint32_t first_step;
   uint32_t first_fill, count_fills;
@@ -355,12 +353,15 @@ void sx_engine_set_process(sx_engine *engine, int32_t rank, int32_t pid);
 void sx_engine_abort(sx_engine *engine, uint32_t cause, int32_t rank);
 /* Nanoseconds that the run in flight has been waiting, or -1. */
 int64_t sx_engine_waiting(sx_engine *engine, int32_t *rank, int32_t *step);
-/* Returns whether the semaphore that Waiting names has not come up yet. Its memory
- * must stay mapped during the call. */
+/* Returns whether the semaphore that Waiting names has not come up yet. Its memory must stay mapped during the
+ * call. */
 int sx_engine_unsatisfied(sx_engine *engine);
 /* Which call of start or poll the run is in; 0 while it is in none. */
 uint64_t sx_engine_native(sx_engine *engine, uint32_t *base, int64_t *deadline);
 int64_t sx_clock(void);
+
+/* Returns whether a semaphore has come to a value. By the signed difference, so that a counter may wrap. */
+static inline int sx_reached(int64_t seen, int64_t value) { return (int64_t)((uint64_t)seen - (uint64_t)value) >= 0; }
 
 /* ---- flight.c ---------------------------------------------------------------- */
 
@@ -475,8 +476,7 @@ void sx_ring(sx_engine *engine);
 void sx_here(sx_engine *engine);
 /* Look at the abort word and the clock: SX_FINE or why to stop. */
 uint32_t sx_look(sx_engine *engine, const sx_track *track);
-/* Sleep until the run is aborted or late, at most engine->grace: SX_FINE when
- * neither came. */
+/* Sleep until the run is aborted or late, at most engine->grace: SX_FINE when neither came. */
 uint32_t sx_await_abort(sx_engine *engine, const sx_track *track);
 /* Sleep until the doorbell rings or nanoseconds have passed. */
 void sx_rest(sx_engine *engine, int64_t nanoseconds);

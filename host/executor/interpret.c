@@ -11,8 +11,8 @@
 
 /* Pieces of long copies and reductions, between which abort is polled. */
 #define PIECE (INT64_C(4) << 20)
-/* Work between two looks at the clock, in steps or 4 KiB moved. */
-#define BUDGET 4096
+/* Bytes up to which a step takes no time to speak of: peers may wait that long for earlier signals. */
+#define BRIEF 4096
 
 uint32_t sx_fail(sx_engine *e, const sx_track *t, uint32_t reason) {
   sx_failure *f = &e->failure;
@@ -135,9 +135,8 @@ static int disagree(sx_engine *e, const sx_track *t, int64_t rank) {
 }
 
 static inline int reached(const _Atomic int64_t *semaphore, int64_t value) {
-  /* acquire: what its writer wrote before signalling is visible after this.
-   * Signed difference, so that a counter may wrap. */
-  return (int64_t)((uint64_t)atomic_load_explicit(semaphore, memory_order_acquire) - (uint64_t)value) >= 0;
+  /* acquire: what its writer wrote before signalling is visible after this */
+  return sx_reached(atomic_load_explicit(semaphore, memory_order_acquire), value);
 }
 
 static inline int block(sx_track *t, const sx_step *s, const _Atomic int64_t *semaphore, int64_t value, int64_t rank) {
@@ -152,7 +151,7 @@ static inline int block(sx_track *t, const sx_step *s, const _Atomic int64_t *se
 static inline uint32_t spend(sx_engine *e, const sx_track *t, int32_t work) {
   if (SX_LIKELY((e->budget -= work) > 0) && SX_LIKELY(!atomic_load_explicit(&e->abort, memory_order_relaxed)))
     return SX_FINE;
-  e->budget = BUDGET;
+  e->budget = SX_BUDGET;
   return sx_look(e, t);
 }
 
@@ -228,7 +227,7 @@ static int copy(sx_engine *e, sx_track *t, const sx_step *s, const sx_ref *refs)
     copy_few(dst, src, n);
     return 0;
   }
-  if (n <= 4096) {
+  if (n <= BRIEF) {
     sx_copy(dst, src, n);
     return 0;
   }
@@ -280,14 +279,14 @@ static int reduce(sx_engine *e, sx_track *t, const sx_step *s, const sx_ref *ref
     sources[i].scaled = from->scale != SX_ABSENT;
     sources[i].factor = sources[i].scaled ? factor_of(t, from) : 1;
   }
-  if (bytes > 4096) sx_ring(e);
+  if (bytes > BRIEF) sx_ring(e);
   int64_t piece = PIECE / p->element / s->b;
   if (piece < 1024) piece = 1024;
   for (int64_t done = 0; done < n; done += piece) {
     int64_t count = n - done < piece ? n - done : piece;
     sx_reduce(p->dtype, p->op, (uint32_t)e->world, dst + done * p->element, sources, s->b, count);
     for (uint32_t i = 0; i < s->b; i++) sources[i].at += count * p->element;
-    if (bytes > 4096 && spend(e, t, 1 + (int32_t)((count * s->b) >> 10))) return -1;
+    if (bytes > BRIEF && spend(e, t, 1 + (int32_t)((count * s->b) >> 10))) return -1;
   }
   return 0;
 }

@@ -115,7 +115,7 @@ static uint32_t schedule(sx_engine *e) {
         /* acquire: what the semaphore's writer wrote before is visible to the
          * steps that follow */
         int64_t seen = atomic_load_explicit(t->word, memory_order_acquire);
-        if ((int64_t)((uint64_t)seen - (uint64_t)t->value) < 0) {
+        if (!sx_reached(seen, t->value)) {
           i++;
           continue;
         }
@@ -175,7 +175,7 @@ static uint32_t enter(sx_engine *e, int64_t deadline, int64_t block_limit, const
   e->block_limit = block_limit;
   e->started = 0;
   e->began = sx_ticks();
-  e->budget = 4096;
+  e->budget = SX_BUDGET;
   e->count_live = 0;
   sx_here(e);
   e->flight = NULL;

@@ -90,13 +90,19 @@ func (k *keeper) add(p *runtime.Pinner) {
 	*p = runtime.Pinner{}
 }
 
+// pin keeps memory of Go's in place while C holds its address. Null needs nothing.
+func (a *Arguments) pin(pinner *runtime.Pinner) {
+	if a.Send != nil {
+		pinner.Pin(a.Send)
+	}
+	if a.Recv != nil {
+		pinner.Pin(a.Recv)
+	}
+}
+
 func keep(a *Arguments) {
 	var pinner runtime.Pinner
-	for _, p := range []unsafe.Pointer{a.Send, a.Recv} {
-		if p != nil {
-			pinner.Pin(p)
-		}
-	}
+	a.pin(&pinner)
 	kept.add(&pinner)
 }
 
@@ -196,12 +202,7 @@ func (e *Engine) RunGroupFor(ls []Launch, deadline, blockLimit time.Duration) (p
 	lanes := 0
 	for i := range ls {
 		l, c := &ls[i], &launches[i]
-		if l.Arguments.Send != nil {
-			pinner.Pin(l.Arguments.Send)
-		}
-		if l.Arguments.Recv != nil {
-			pinner.Pin(l.Arguments.Recv)
-		}
+		l.Arguments.pin(pinner)
 		own := values[i*slots : (i+1)*slots]
 		copy(own, l.Arguments.Slots[:])
 		arrays := (*C.int64_t)(nil)

@@ -154,12 +154,8 @@ func (t *translation) track(track plugin.Track) error {
 		switch s.Kind {
 		case plugin.StepLoop, plugin.StepBarrier:
 			f.hidden += 2
-		case plugin.StepNative:
-			f.whole = f.whole || t.plan.Natives[s.A].Function != 0
-			for _, a := range t.plan.Args[s.B : s.B+s.N] {
-				f.use(a.Value)
-			}
-		case plugin.StepRemote:
+		case plugin.StepNative, plugin.StepRemote:
+			f.whole = f.whole || s.Kind == plugin.StepNative && t.plan.Natives[s.A].Function != 0
 			for _, a := range t.plan.Args[s.B : s.B+s.N] {
 				f.use(a.Value)
 			}
@@ -263,6 +259,11 @@ func (t *translation) code(steps []plugin.Step, number int, f *frame) {
 			t.steps[b.at].c = here()
 		}
 	}
+	arguments := func(i int) {
+		for n, a := range t.plan.Args[steps[i].B : steps[i].B+steps[i].N] {
+			emit(i, C.sx_step{code: C.SX_ARGUMENT_OF, a: f.place(a.Value), n: C.uint32_t(n)})
+		}
+	}
 	optional := func(r uint16) C.uint32_t {
 		if r == plugin.None {
 			return C.SX_ABSENT
@@ -291,8 +292,7 @@ func (t *translation) code(steps []plugin.Step, number int, f *frame) {
 		case plugin.StepCopy:
 			emit(i, C.sx_step{code: C.SX_COPY, dst: t.ref(f, s.Dst), a: t.ref(f, s.A), n: f.place(s.N)})
 		case plugin.StepReduce:
-			c := C.sx_step{code: C.SX_REDUCE, dst: t.ref(f, s.Dst), a: C.uint32_t(len(t.refs)), b: C.uint32_t(s.B),
-				n: f.place(s.N)}
+			c := C.sx_step{code: C.SX_REDUCE, dst: t.ref(f, s.Dst), b: C.uint32_t(s.B), n: f.place(s.N)}
 			c.a = C.uint32_t(len(t.refs))
 			for k := range s.B {
 				t.ref(f, s.A+k)
@@ -318,15 +318,11 @@ func (t *translation) code(steps []plugin.Step, number int, f *frame) {
 			open = append(open, block{end: i + 1 + int(s.B), at: len(t.steps)})
 			emit(i, C.sx_step{code: C.SX_IF, a: f.place(s.A)})
 		case plugin.StepNative:
-			for n, a := range t.plan.Args[s.B : s.B+s.N] {
-				emit(i, C.sx_step{code: C.SX_ARGUMENT_OF, a: f.place(a.Value), n: C.uint32_t(n)})
-			}
+			arguments(i)
 			emit(i, C.sx_step{code: C.SX_NATIVE, a: C.uint32_t(s.A), b: C.uint32_t(s.N)})
 			emit(i, C.sx_step{code: C.SX_NATIVE_END})
 		case plugin.StepRemote:
-			for n, a := range t.plan.Args[s.B : s.B+s.N] {
-				emit(i, C.sx_step{code: C.SX_ARGUMENT_OF, a: f.place(a.Value), n: C.uint32_t(n)})
-			}
+			arguments(i)
 			emit(i, C.sx_step{code: C.SX_REMOTE, dst: t.ref(f, s.Dst), a: f.place(s.A), b: C.uint32_t(s.N), c: f.place(s.C)})
 			emit(i, C.sx_step{code: C.SX_WAIT_REMOTE})
 		}

@@ -125,8 +125,7 @@ static inline sx_track *ready(sx_engine *e) {
   for (uint32_t i = 0; i < e->count_live; i++) {
     const sx_track *t = e->live[i];
     /* relaxed: the scheduler loads again with acquire before it continues */
-    if ((int64_t)((uint64_t)atomic_load_explicit(t->word, memory_order_relaxed) - (uint64_t)t->value) >= 0)
-      return e->live[i];
+    if (sx_reached(atomic_load_explicit(t->word, memory_order_relaxed), t->value)) return e->live[i];
   }
   return NULL;
 }
