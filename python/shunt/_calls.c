@@ -115,7 +115,7 @@ struct memory {
 
 /* A description returns 1; 0 if the quick path does not take this object; or -1 with
  * an exception. */
-typedef int describe(PyObject *self, PyObject *object, struct memory *memory);
+typedef int description(PyObject *self, PyObject *object, struct memory *memory);
 
 /* refused leaves it to the other way to say what is wrong. */
 static int refused(void) {
@@ -223,7 +223,7 @@ static int describe_on_host(PyObject *self, PyObject *object, struct memory *mem
 
 /* stream_number converts a stream argument for the library; it returns what a
  * description returns. Arrays in host memory have no streams. */
-static int stream_number(PyObject *self, describe *describe, PyObject *stream, int32_t gpu, uint64_t *into) {
+static int stream_number(PyObject *self, description *describe, PyObject *stream, int32_t gpu, uint64_t *into) {
   if (describe == describe_on_host)
     return stream == Py_None;
   if (stream == Py_None) {
@@ -242,7 +242,7 @@ static int stream_number(PyObject *self, describe *describe, PyObject *stream, i
   return wrong ? -1 : 1;
 }
 
-static PyObject *described(PyObject *self, PyObject *object, describe *describe) {
+static PyObject *described(PyObject *self, PyObject *object, description *describe) {
   struct memory memory = {0};
   int known = describe(self, object, &memory);
   if (known < 0)
@@ -259,7 +259,7 @@ static PyObject *described(PyObject *self, PyObject *object, describe *describe)
 enum { HANDLE, FUNCTION, SEND, RECV, SEND_BLOCKS, RECV_BLOCKS, STREAM, NUMBERS };
 enum { TO_COMM, TO_SEND, TO_RECV, TO_COUNT, TO_DTYPE, TO_NUMBERS };
 
-static PyObject *quick(PyObject *self, PyObject *const *args, Py_ssize_t n, describe *describe) {
+static PyObject *quick(PyObject *self, PyObject *const *args, Py_ssize_t n, description *describe) {
   PyObject *its = n >= NUMBERS && PyCFunction_Check(args[FUNCTION]) ? PyCFunction_GetSelf(args[FUNCTION]) : NULL;
   const struct function *function =
       PyCapsule_IsValid(its, function_name) ? PyCapsule_GetPointer(its, function_name) : NULL;

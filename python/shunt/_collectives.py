@@ -46,7 +46,7 @@ _SUM = Op.SUM
 
 def _quick_op(op: OpLike) -> Op | None:
     """Returns the op for the quick paths, or None."""
-    found = op if type(op) is Op else _dtypes._OPS.get(op) if type(op) is str else None
+    found = op if type(op) is Op else _dtypes.OPS.get(op) if type(op) is str else None
     return None if found is Op.PREMUL_SUM else found
 
 
@@ -112,7 +112,7 @@ class Collectives(Running):
             places = array("q", displs)
         except (TypeError, OverflowError):
             return None
-        if min(places) < 0 or _operations._extent(many, places) > room:
+        if min(places) < 0 or _operations.extent(many, places) > room:
             return None
         return _Blocks(many, places)
 

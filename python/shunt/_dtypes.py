@@ -14,7 +14,7 @@ _NAMES: dict[str, DType] = {d.name.lower(): d for d in DType}
 # What ml_dtypes and torch call the types that numpy has no name for.
 _NAMES.update({"float8_e4m3fn": DType.FLOAT8_E4M3, "half": DType.FLOAT16, "double": DType.FLOAT64})
 
-_OPS: dict[str, Op] = {o.name.lower(): o for o in Op}
+OPS: dict[str, Op] = {o.name.lower(): o for o in Op}
 
 KNOWN = ", ".join(d.name.lower() for d in DType)
 
@@ -151,7 +151,7 @@ def op_of(given: OpLike) -> Op:
     another order."""
     if isinstance(given, Op):
         return given
-    found = _OPS.get(given.lower()) if isinstance(given, str) else None
+    found = OPS.get(given.lower()) if isinstance(given, str) else None
     if found is not None:
         return found
     raise InvalidArgumentError(f"unknown reduction op {given!r}; known are {', '.join(o.name.lower() for o in Op)}")

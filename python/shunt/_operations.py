@@ -179,7 +179,7 @@ def _row(row: Any, scale: int) -> int:
     raise InvalidArgumentError(f"all_to_all_v: row is {row!r}, want the number of elements that a count stands for")
 
 
-def _extent(counts: Any, displs: Any) -> int:
+def extent(counts: Any, displs: Any) -> int:
     """Returns the number of elements that a buffer must have to hold every block."""
     if displs is None:
         return sum(counts)
@@ -257,7 +257,7 @@ def all_gather_v(place: Place, send: Buffer, recv: Buffer, counts: Numbers,
     many, places = _array(counts, place, "counts", into.scale), _array(displs, place, "displs", into.scale)
     _need_counts(many, "all_gather_v", "counts")
     _length(source, many[place.rank], "send", f"counts[{place.rank}]")
-    _reaches(into, _extent(many, places), "recv")
+    _reaches(into, extent(many, places), "recv")
     operation = _operation(Collective.ALL_GATHER_V, source.dtype, send=source.address, recv=into.address,
                            count=source.count, recv_counts=many, recv_displs=places)
     return Prepared(operation, (source, into, many, places), recv)
@@ -290,7 +290,7 @@ def reduce_scatter_v(place: Place, send: Buffer, recv: Buffer, counts: Numbers,
     many, places = _array(counts, place, "counts"), _array(displs, place, "displs")
     _need_counts(many, "reduce_scatter_v", "counts")
     _length(into, many[place.rank], "recv", f"counts[{place.rank}]")
-    _reaches(source, _extent(many, places), "send")
+    _reaches(source, extent(many, places), "send")
     operation = _operation(Collective.REDUCE_SCATTER_V, source.dtype, op=kind, scalar=factor, send=source.address,
                            recv=into.address, count=into.count, send_counts=many, send_displs=places)
     return Prepared(operation, (source, into, many, places), recv)
@@ -329,8 +329,8 @@ def all_to_all_v(place: Place, send: Buffer, send_counts: Counts, recv: Buffer, 
     come, come_places = _array(recv_counts, place, "recv_counts", each), _array(recv_displs, place, "recv_displs", each)
     _need_counts(to, "all_to_all_v", "send_counts")
     _need_counts(come, "all_to_all_v", "recv_counts")
-    _reaches(source, _extent(to, to_places), "send")
-    _reaches(into, _extent(come, come_places), "recv")
+    _reaches(source, extent(to, to_places), "send")
+    _reaches(into, extent(come, come_places), "recv")
     operation = _operation(Collective.ALL_TO_ALL_V, source.dtype, send=source.address, recv=into.address,
                            send_counts=to, send_displs=to_places, recv_counts=come, recv_displs=come_places)
     return Prepared(operation, (source, into, to, to_places, come, come_places), recv)
@@ -365,7 +365,7 @@ def gather_v(place: Place, send: Buffer, recv: Buffer | None = None, counts: Num
         _same(source, into, "gather_v")
         many, places = _array(counts, place, "counts", into.scale), _array(displs, place, "displs", into.scale)
         _length(source, many[place.rank], "send", f"counts[{place.rank}]")
-        _reaches(into, _extent(many, places), "recv")
+        _reaches(into, extent(many, places), "recv")
     operation = _operation(Collective.GATHER_V, source.dtype, root=root, send=source.address,
                            recv=into.address if into else None, count=source.count, recv_counts=many,
                            recv_displs=places)
@@ -400,7 +400,7 @@ def scatter_v(place: Place, send: Buffer | None, recv: Buffer, counts: Numbers |
         _same(source, into, "scatter_v")
         many, places = _array(counts, place, "counts", source.scale), _array(displs, place, "displs", source.scale)
         _length(into, many[place.rank], "recv", f"counts[{place.rank}]")
-        _reaches(source, _extent(many, places), "send")
+        _reaches(source, extent(many, places), "send")
     operation = _operation(Collective.SCATTER_V, into.dtype, root=root, send=source.address if source else None,
                            recv=into.address, count=into.count, send_counts=many, send_displs=places)
     return Prepared(operation, (source, into, many, places), recv)
