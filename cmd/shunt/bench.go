@@ -14,19 +14,24 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
+// benchFlags is the command bench, and its flags.
+type benchFlags struct {
+	config                        bench.Config
+	worlds                        []int
+	hosts                         int
+	least, most                   sizeFlag
+	dtype                         dtypeFlag
+	op                            opFlag
+	memory                        memoryFlag
+	algo, save, under             string
+	limit                         time.Duration
+	noInPlace, graph, eager, bind bool
+	apart                         bool // every collective in processes of its own
+}
+
 func newBench() *cobra.Command {
-	worlds := []int{4}
-	least, most := sizeFlag(8), sizeFlag(64<<20)
-	factor, iterations, root, hosts := 4, 0, 0, 1
-	dtype, op := dtypeFlag(plugin.Float32), opFlag(plugin.OpSum)
-	budget := 40 * time.Millisecond
-	var collectives []string
-	memory := memoryFlag{auto: true}
-	busy := 0
-	var transport, algo, library, save, under string
-	var against []string
-	var limit time.Duration
-	var noCheck, noInPlace, inPlace, graph, eager, symmetric, apart, bind bool
+	b := benchFlags{worlds: []int{4}, least: 8, most: 64 << 20, dtype: dtypeFlag(plugin.Float32), op: opFlag(plugin.OpSum),
+		memory: memoryFlag{auto: true}}
 	c := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure collectives over real ranks, and check every result",
@@ -55,116 +60,143 @@ one that fails or hangs (--limit) costs its own rows only, and the exit status.`
 			"  shunt bench --memory cuda --busy 50 --against process:./shunt-transport-cudaipc",
 		Args: flagsOnly,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := known(collectives, bench.Names(), "no measurement is called %q; %s"); err != nil {
+			if err := b.check(c); err != nil {
 				return err
 			}
-			if inPlace && noInPlace {
-				return usage("--in-place and --no-in-place exclude each other")
-			}
-			if limit < 0 {
-				return usage("--limit %v is negative", limit)
-			}
-			if err := areThere("transport", splitList(transport)...); err != nil {
-				return err
-			}
-			others := slices.DeleteFunc(slices.Clone(against), func(name string) bool { return name == bench.NCCL })
-			if err := areThere("against", others...); err != nil {
-				return err
-			}
-			if err := checkUnder(under); err != nil {
-				return err
-			}
-			kind, gpus, err := memory.choose(c, transport)
-			if err != nil {
-				return err
-			}
-			config := bench.Config{
-				Collectives: collectives, Min: int64(least), Max: int64(most), Factor: int64(factor),
-				DType: plugin.DType(dtype), Op: plugin.Op(op), Root: root, Iterations: iterations, Budget: budget,
-				Transport: transport, NoCheck: noCheck, InPlace: !noInPlace, InPlaceOnly: inPlace,
-				Memory: kind, Busy: busy, Against: against, Library: library, Symmetric: symmetric,
-			}
-			if kind == plugin.MemoryKindCuda {
-				config.Modes = modesOf(graph, eager)
-				if !c.Flags().Changed("ranks") {
-					worlds = []int{min(gpus, 8)}
-				}
-				for _, world := range worlds {
-					if _, err := gpuJob(kind, world, gpus, launch.Job{}); err != nil {
-						return err
-					}
-				}
-			} else if graph || eager || busy != 0 || len(against) > 0 || symmetric {
-				return usage("--graph, --eager, --busy, --symmetric and --against are for --memory cuda, and memory is %s", kind)
-			}
-			if !c.Flags().Changed("apart") {
-				apart = len(config.Rivals()) > 0
-			}
-			if limit > 0 && !apart {
-				return usage("--limit is for --apart")
-			}
-			if library != "" && !slices.Contains(against, "nccl") {
-				return usage("--nccl is for --against nccl")
-			}
-			for _, world := range worlds {
-				if err := checkWorld(world, hosts); err != nil {
-					return err
-				}
-				config.World = world
-				if err := config.Check(); err != nil {
-					return err
-				}
-			}
-			var env []string
-			if algo != "" {
-				env = append(env, "SHUNT_ALGO="+algo)
-			}
-			if eager && !graph && os.Getenv("SHUNT_TUNING_MODE") == "" {
-				env = append(env, "SHUNT_TUNING_MODE="+string(bench.Eager))
-			}
-			run := benchRun{
-				command: c, job: launch.Job{Env: env, Hosts: hosts, Bind: bind && kind == plugin.MemoryKindHost},
-				apart: apart, limit: limit, save: save, under: under,
-			}
-			for _, world := range worlds {
-				config.World = world
-				if err := run.world(config); err != nil {
-					return stopped(c, err, run.results)
-				}
-			}
-			return run.end()
+			return b.start(c)
 		},
 	}
-	f := c.Flags()
-	f.IntSliceVarP(&worlds, "ranks", "n", worlds, "number of ranks; several are measured one after the other; on GPUs the default is all of them, 8 at most")
-	f.Var(&memory, "memory", "where buffers lie: host, cuda, or auto: cuda where there are two GPUs at least")
-	f.BoolVar(&graph, "graph", false, "on GPUs: replay graphs (the default)")
-	f.BoolVar(&eager, "eager", false, "on GPUs: call one operation after the other")
-	f.IntVar(&busy, "busy", 0, "on GPUs: percent of the multiprocessors that kernels of 0.1 ms hold meanwhile")
-	f.StringSliceVar(&against, "against", nil, "on GPUs: compare with nccl, or with Shunt over other transports, in turn")
-	f.BoolVar(&symmetric, "symmetric", false, "on GPUs: measure Shunt in windows too, whose memory is symmetric")
-	f.BoolVar(&apart, "apart", false, "give every collective processes of its own (the default where something is compared)")
-	f.DurationVar(&limit, "limit", 0, "with --apart: end a collective that takes longer; 0: a minute, or five times what it should take")
-	f.BoolVar(&bind, "bind", true, bindHelp)
-	f.StringVar(&under, "under", "", "run rank 0 under this command, such as a profiler, as a shell reads it")
-	f.Var((*outputFile)(&save), "save", "write the results so far, as with --json, into this file after every collective")
-	f.StringVar(&library, "nccl", "", "path of NCCL's library (default libnccl.so.2)")
-	f.StringSliceVar(&collectives, "collective", nil, "what to measure (default: all): "+strings.Join(bench.Names(), ", "))
-	f.Var(&least, "min", "smallest size")
-	f.Var(&most, "max", "largest size")
-	f.IntVar(&factor, "factor", factor, "factor from one size to the next")
-	f.Var(&dtype, "dtype", "type of the elements")
-	f.Var(&op, "op", "reduction op")
-	f.IntVar(&root, "root", root, "root of rooted collectives")
-	f.IntVar(&iterations, "iters", 0, "operations timed for each row; 0: as many as --budget allows, on GPUs by size")
-	f.DurationVar(&budget, "budget", budget, "time spent on timing each row of host memory")
-	f.IntVar(&hosts, "hosts", hosts, "pretend that the ranks run on this many hosts")
-	f.StringVar(&transport, "transport", "", "the one transport to use: builtin:NAME, shared:PATH or process:PATH")
-	f.Var((*override)(&algo), "algo", "set SHUNT_ALGO")
-	f.BoolVar(&noCheck, "no-check", false, "do not check results")
-	f.BoolVar(&noInPlace, "no-in-place", false, "measure out of place only")
-	f.BoolVar(&inPlace, "in-place", false, "measure in place only, where an operation can run in place")
+	b.flags(c)
 	return c
+}
+
+func (b *benchFlags) flags(c *cobra.Command) {
+	f, config := c.Flags(), &b.config
+	f.IntSliceVarP(&b.worlds, "ranks", "n", b.worlds, "number of ranks; several are measured one after the other; on GPUs the default is all of them, 8 at most")
+	f.Var(&b.memory, "memory", "where buffers lie: host, cuda, or auto: cuda where there are two GPUs at least")
+	f.BoolVar(&b.graph, "graph", false, "on GPUs: replay graphs (the default)")
+	f.BoolVar(&b.eager, "eager", false, "on GPUs: call one operation after the other")
+	f.IntVar(&config.Busy, "busy", 0, "on GPUs: percent of the multiprocessors that kernels of 0.1 ms hold meanwhile")
+	f.StringSliceVar(&config.Against, "against", nil, "on GPUs: compare with nccl, or with Shunt over other transports, in turn")
+	f.BoolVar(&config.Symmetric, "symmetric", false, "on GPUs: measure Shunt in windows too, whose memory is symmetric")
+	f.BoolVar(&b.apart, "apart", false, "give every collective processes of its own (the default where something is compared)")
+	f.DurationVar(&b.limit, "limit", 0, "with --apart: end a collective that takes longer; 0: a minute, or five times what it should take")
+	f.BoolVar(&b.bind, "bind", true, bindHelp)
+	f.StringVar(&b.under, "under", "", "run rank 0 under this command, such as a profiler, as a shell reads it")
+	f.Var((*outputFile)(&b.save), "save", "write the results so far, as with --json, into this file after every collective")
+	f.StringVar(&config.Library, "nccl", "", "path of NCCL's library (default libnccl.so.2)")
+	f.StringSliceVar(&config.Collectives, "collective", nil, "what to measure (default: all): "+
+		strings.Join(bench.Names(), ", "))
+	f.Var(&b.least, "min", "smallest size")
+	f.Var(&b.most, "max", "largest size")
+	f.Int64Var(&config.Factor, "factor", 4, "factor from one size to the next")
+	f.Var(&b.dtype, "dtype", "type of the elements")
+	f.Var(&b.op, "op", "reduction op")
+	f.IntVar(&config.Root, "root", 0, "root of rooted collectives")
+	f.IntVar(&config.Iterations, "iters", 0, "operations timed for each row; 0: as many as --budget allows, on GPUs by size")
+	f.DurationVar(&config.Budget, "budget", 40*time.Millisecond, "time spent on timing each row of host memory")
+	f.IntVar(&b.hosts, "hosts", 1, "pretend that the ranks run on this many hosts")
+	f.StringVar(&config.Transport, "transport", "", "the one transport to use: builtin:NAME, shared:PATH or process:PATH")
+	f.Var((*override)(&b.algo), "algo", "set SHUNT_ALGO")
+	f.BoolVar(&config.NoCheck, "no-check", false, "do not check results")
+	f.BoolVar(&b.noInPlace, "no-in-place", false, "measure out of place only")
+	f.BoolVar(&config.InPlaceOnly, "in-place", false, "measure in place only, where an operation can run in place")
+}
+
+// check rejects flags that do not go together, and completes what they say is to be measured.
+func (b *benchFlags) check(c *cobra.Command) error {
+	config := &b.config
+	if err := known(config.Collectives, bench.Names(), "no measurement is called %q; %s"); err != nil {
+		return err
+	}
+	if config.InPlaceOnly && b.noInPlace {
+		return usage("--in-place and --no-in-place exclude each other")
+	}
+	if b.limit < 0 {
+		return usage("--limit %v is negative", b.limit)
+	}
+	if err := areThere("transport", splitList(config.Transport)...); err != nil {
+		return err
+	}
+	others := slices.DeleteFunc(slices.Clone(config.Against), func(name string) bool { return name == bench.NCCL })
+	if err := areThere("against", others...); err != nil {
+		return err
+	}
+	if err := checkUnder(b.under); err != nil {
+		return err
+	}
+	if err := b.place(c); err != nil {
+		return err
+	}
+	if !c.Flags().Changed("apart") {
+		b.apart = len(config.Rivals()) > 0
+	}
+	if b.limit > 0 && !b.apart {
+		return usage("--limit is for --apart")
+	}
+	if config.Library != "" && !slices.Contains(config.Against, bench.NCCL) {
+		return usage("--nccl is for --against nccl")
+	}
+	config.Min, config.Max, config.InPlace = int64(b.least), int64(b.most), !b.noInPlace
+	config.DType, config.Op = plugin.DType(b.dtype), plugin.Op(b.op)
+	for _, world := range b.worlds {
+		if err := checkWorld(world, b.hosts); err != nil {
+			return err
+		}
+		config.World = world
+		if err := config.Check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// place chooses the memory, and on GPUs the modes and the number of ranks.
+func (b *benchFlags) place(c *cobra.Command) error {
+	config := &b.config
+	kind, gpus, err := b.memory.choose(c, config.Transport)
+	if err != nil {
+		return err
+	}
+	config.Memory = kind
+	if kind != plugin.MemoryKindCuda {
+		if b.graph || b.eager || config.Busy != 0 || len(config.Against) > 0 || config.Symmetric {
+			return usage("--graph, --eager, --busy, --symmetric and --against are for --memory cuda, and memory is %s", kind)
+		}
+		return nil
+	}
+	config.Modes = modesOf(b.graph, b.eager)
+	if !c.Flags().Changed("ranks") {
+		b.worlds = []int{min(gpus, 8)}
+	}
+	for _, world := range b.worlds {
+		if _, err := gpuJob(kind, world, gpus, launch.Job{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// start measures one world after the other.
+func (b *benchFlags) start(c *cobra.Command) error {
+	var env []string
+	if b.algo != "" {
+		env = append(env, "SHUNT_ALGO="+b.algo)
+	}
+	if b.eager && !b.graph && os.Getenv("SHUNT_TUNING_MODE") == "" {
+		env = append(env, "SHUNT_TUNING_MODE="+string(bench.Eager))
+	}
+	run := benchRun{
+		command: c, job: launch.Job{Env: env, Hosts: b.hosts, Bind: b.bind && b.config.Memory == plugin.MemoryKindHost},
+		apart: b.apart, limit: b.limit, save: b.save, under: b.under,
+	}
+	for _, world := range b.worlds {
+		b.config.World = world
+		if err := run.world(b.config); err != nil {
+			return stopped(c, err, run.results)
+		}
+	}
+	return run.end()
 }
 
 // bindHelp is the help of --bind where it is the default.

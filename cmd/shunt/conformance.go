@@ -18,14 +18,18 @@ import (
 	"github.com/shunt-ccl/shunt/tests/conformance"
 )
 
+// conformanceFlags is the command conformance, and its flags.
+type conformanceFlags struct {
+	config          conformance.Config
+	memory, filter  string
+	modes           []string
+	junit, jsonPath string
+	verbose         bool
+	stopAfter       time.Duration
+}
+
 func newConformance() *cobra.Command {
-	var worlds, hosts []int
-	var transport, filter, junit, jsonPath, memory string
-	var modes []string
-	var short, symmetric, verbose bool
-	var maxFailures int
-	var seed uint64
-	var timeout, stopAfter time.Duration
+	var s conformanceFlags
 	c := &cobra.Command{
 		Use:   "conformance",
 		Short: "Prove a transport: every collective, dtype, op, size, place and root",
@@ -44,115 +48,132 @@ symmetric, and the collectives run that have algorithms of their own for it.`,
 		Example: "  shunt conformance --short\n  shunt conformance --transport process:./my-transport -n 2,4 --filter all_to_all --junit report.xml\n  shunt conformance --transport process:./my-engine -n 3,4 --hosts 1,2,3\n  shunt conformance --memory cuda --mode graph,mixed -n 2,4",
 		Args:    flagsOnly,
 		RunE: func(c *cobra.Command, _ []string) error {
-			at := slices.IndexFunc(plugin.MemoryKinds(), func(k plugin.MemoryKind) bool { return k.String() == memory })
-			if at < 0 {
-				return usage("--memory: %q is none of %v", memory, plugin.MemoryKinds())
-			}
-			kind := plugin.MemoryKinds()[at]
-			config := conformance.Config{Transport: transport, Worlds: worlds, Hosts: hosts, Memory: kind, Short: short,
-				Timeout: timeout, MaxFailures: maxFailures, Symmetric: symmetric, Seed: seed}
-			if symmetric && kind != plugin.MemoryKindCuda {
-				return usage("--symmetric: symmetric memory is that of GPUs, --memory cuda")
-			}
-			if len(modes) > 0 && kind != plugin.MemoryKindCuda {
-				return usage("--mode is for --memory cuda, and memory is %s", kind)
-			}
-			for _, world := range worlds {
-				if err := checkWorld(world, 1); err != nil {
-					return err
-				}
-			}
-			if timeout <= 0 || stopAfter < 0 || maxFailures < 0 {
-				return usage("--timeout %v, --stop-after %v, --max-failures %d: want more than 0, 0 or more, and 0 or more",
-					timeout, stopAfter, maxFailures)
-			}
-			for _, n := range hosts {
-				if n < 1 || n > plugin.MaxWorld {
-					return usage("--hosts %d: want 1 to %d", n, plugin.MaxWorld)
-				}
-			}
-			for _, mode := range modes {
-				if !slices.Contains(conformance.Modes(), conformance.Mode(mode)) {
-					return usage("--mode: %q is none of %v", mode, conformance.Modes())
-				}
-				config.Modes = append(config.Modes, conformance.Mode(mode))
-			}
-			if !c.Flags().Changed("transport") && kind == plugin.MemoryKindCuda {
-				transport = "builtin:cudaipc"
-				config.Transport = transport
-			}
-			if err := areThere("transport", splitList(transport)...); err != nil {
+			if err := s.check(c); err != nil {
 				return err
 			}
-			if filter != "" {
-				expression, err := regexp.Compile(filter)
-				if err != nil {
-					return usage("--filter: %v", err)
-				}
-				config.Filter = expression
-			}
-			ctx, stop := signal.NotifyContext(c.Context(), ending()...)
-			defer stop()
-			if stopAfter > 0 {
-				var cancel context.CancelFunc
-				ctx, cancel = context.WithTimeoutCause(ctx, stopAfter, errStopped)
-				defer cancel()
-			}
-			line := newProgress(c)
-			failed := 0
-			config.Progress = func(r *conformance.CaseResult, done, total int) {
-				if r.Outcome != conformance.Passed && ctx.Err() != nil {
-					return // it was running then
-				}
-				if r.Outcome == conformance.Failed {
-					failed++
-				}
-				if verbose && !wantsJSON(c) {
-					line.clear()
-					fmt.Fprintf(c.OutOrStdout(), "%-7s %10s %s\n", r.Outcome, r.Time.Round(time.Microsecond), r.Name)
-				}
-				line.show("%s: %d of %d cases of this world, %d failed; %s", transport, done, total, failed, r.Name)
-			}
-			report, err := conformance.Run(ctx, config)
-			line.clear()
-			if report != nil && ctx.Err() != nil {
-				// The case that was running has shown nothing.
-				if n := len(report.Results); n > 0 && report.Results[n-1].Outcome != conformance.Passed {
-					report.Results = report.Results[:n-1]
-				}
-			}
-			if report != nil && errors.Is(err, errStopped) {
-				fmt.Fprintf(c.ErrOrStderr(), "shunt conformance: stopped after %s; what follows is of the cases until then\n",
-					stopAfter)
-				err = nil
-			}
-			if err != nil && report != nil {
-				return stopped(c, err, report)
-			}
-			if err != nil {
-				return err
-			}
-			return finishConformance(c, report, junit, jsonPath)
+			return s.start(c)
 		},
 	}
-	f := c.Flags()
-	f.IntSliceVarP(&worlds, "ranks", "n", nil, fmt.Sprintf("numbers of ranks (default %v)", conformance.DefaultWorlds()))
-	f.IntSliceVar(&hosts, "hosts", nil, "numbers of hosts that the ranks of each world pretend to run on, in turn; worlds of fewer ranks are left out (default [1])")
-	f.StringVar(&transport, "transport", "builtin:shm",
-		"builtin:NAME, shared:PATH or process:PATH; with --memory cuda the default is builtin:cudaipc")
-	f.StringVar(&memory, "memory", plugin.MemoryKindHost.String(), "where buffers are: host or cuda")
-	f.StringSliceVar(&modes, "mode", nil, fmt.Sprintf("with --memory cuda: how operations come to run, of %v (default all)", conformance.Modes()))
-	f.BoolVar(&symmetric, "symmetric", false, "with --memory cuda: register receive memory as symmetric, and run what has algorithms of its own for it")
-	f.StringVar(&filter, "filter", "", "run only the cases whose name matches this regular expression")
-	f.BoolVar(&short, "short", false, "run a smaller set of cases that covers the same properties")
-	f.BoolVarP(&verbose, "verbose", "v", false, "print every case")
-	f.Uint64Var(&seed, "seed", 0, "seed of the data, roots, splits and delays")
-	f.IntVar(&maxFailures, "max-failures", 0, "stop after this many failed cases; 0: never")
-	f.DurationVar(&timeout, "timeout", 30*time.Second, "deadline of one case")
-	f.DurationVar(&stopAfter, "stop-after", 0, "start no case after this time, and report those until then; 0: run all")
-	f.Var((*outputFile)(&junit), "junit", "write the report as JUnit XML to this file")
-	f.Var((*outputFile)(&jsonPath), "json-file", "write the report as JSON to this file")
+	s.flags(c)
 	return c
+}
+
+func (s *conformanceFlags) flags(c *cobra.Command) {
+	f, config := c.Flags(), &s.config
+	f.IntSliceVarP(&config.Worlds, "ranks", "n", nil,
+		fmt.Sprintf("numbers of ranks (default %v)", conformance.DefaultWorlds()))
+	f.IntSliceVar(&config.Hosts, "hosts", nil, "numbers of hosts that the ranks of each world pretend to run on, in turn; worlds of fewer ranks are left out (default [1])")
+	f.StringVar(&config.Transport, "transport", "builtin:shm",
+		"builtin:NAME, shared:PATH or process:PATH; with --memory cuda the default is builtin:cudaipc")
+	f.StringVar(&s.memory, "memory", plugin.MemoryKindHost.String(), "where buffers are: host or cuda")
+	f.StringSliceVar(&s.modes, "mode", nil, fmt.Sprintf("with --memory cuda: how operations come to run, of %v (default all)", conformance.Modes()))
+	f.BoolVar(&config.Symmetric, "symmetric", false, "with --memory cuda: register receive memory as symmetric, and run what has algorithms of its own for it")
+	f.StringVar(&s.filter, "filter", "", "run only the cases whose name matches this regular expression")
+	f.BoolVar(&config.Short, "short", false, "run a smaller set of cases that covers the same properties")
+	f.BoolVarP(&s.verbose, "verbose", "v", false, "print every case")
+	f.Uint64Var(&config.Seed, "seed", 0, "seed of the data, roots, splits and delays")
+	f.IntVar(&config.MaxFailures, "max-failures", 0, "stop after this many failed cases; 0: never")
+	f.DurationVar(&config.Timeout, "timeout", 30*time.Second, "deadline of one case")
+	f.DurationVar(&s.stopAfter, "stop-after", 0, "start no case after this time, and report those until then; 0: run all")
+	f.Var((*outputFile)(&s.junit), "junit", "write the report as JUnit XML to this file")
+	f.Var((*outputFile)(&s.jsonPath), "json-file", "write the report as JSON to this file")
+}
+
+// check rejects flags that do not go together, and completes what they say is to be run.
+func (s *conformanceFlags) check(c *cobra.Command) error {
+	config := &s.config
+	at := slices.IndexFunc(plugin.MemoryKinds(), func(k plugin.MemoryKind) bool { return k.String() == s.memory })
+	if at < 0 {
+		return usage("--memory: %q is none of %v", s.memory, plugin.MemoryKinds())
+	}
+	config.Memory = plugin.MemoryKinds()[at]
+	onGPUs := config.Memory == plugin.MemoryKindCuda
+	if config.Symmetric && !onGPUs {
+		return usage("--symmetric: symmetric memory is that of GPUs, --memory cuda")
+	}
+	if len(s.modes) > 0 && !onGPUs {
+		return usage("--mode is for --memory cuda, and memory is %s", config.Memory)
+	}
+	for _, world := range config.Worlds {
+		if err := checkWorld(world, 1); err != nil {
+			return err
+		}
+	}
+	if config.Timeout <= 0 || s.stopAfter < 0 || config.MaxFailures < 0 {
+		return usage("--timeout %v, --stop-after %v, --max-failures %d: want more than 0, 0 or more, and 0 or more",
+			config.Timeout, s.stopAfter, config.MaxFailures)
+	}
+	for _, n := range config.Hosts {
+		if n < 1 || n > plugin.MaxWorld {
+			return usage("--hosts %d: want 1 to %d", n, plugin.MaxWorld)
+		}
+	}
+	for _, mode := range s.modes {
+		if !slices.Contains(conformance.Modes(), conformance.Mode(mode)) {
+			return usage("--mode: %q is none of %v", mode, conformance.Modes())
+		}
+		config.Modes = append(config.Modes, conformance.Mode(mode))
+	}
+	if !c.Flags().Changed("transport") && onGPUs {
+		config.Transport = "builtin:cudaipc"
+	}
+	if err := areThere("transport", splitList(config.Transport)...); err != nil {
+		return err
+	}
+	if s.filter == "" {
+		return nil
+	}
+	var err error
+	if config.Filter, err = regexp.Compile(s.filter); err != nil {
+		return usage("--filter: %v", err)
+	}
+	return nil
+}
+
+// start runs the suite and reports it.
+func (s *conformanceFlags) start(c *cobra.Command) error {
+	ctx, stop := signal.NotifyContext(c.Context(), ending()...)
+	defer stop()
+	if s.stopAfter > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, s.stopAfter, errStopped)
+		defer cancel()
+	}
+	line := newProgress(c)
+	failed := 0
+	s.config.Progress = func(r *conformance.CaseResult, done, total int) {
+		if r.Outcome != conformance.Passed && ctx.Err() != nil {
+			return // it was running then
+		}
+		if r.Outcome == conformance.Failed {
+			failed++
+		}
+		if s.verbose && !wantsJSON(c) {
+			line.clear()
+			fmt.Fprintf(c.OutOrStdout(), "%-7s %10s %s\n", r.Outcome, r.Time.Round(time.Microsecond), r.Name)
+		}
+		line.show("%s: %d of %d cases of this world, %d failed; %s", s.config.Transport, done, total, failed, r.Name)
+	}
+	report, err := conformance.Run(ctx, s.config)
+	line.clear()
+	if report != nil && ctx.Err() != nil {
+		// The case that was running has shown nothing.
+		if n := len(report.Results); n > 0 && report.Results[n-1].Outcome != conformance.Passed {
+			report.Results = report.Results[:n-1]
+		}
+	}
+	if report != nil && errors.Is(err, errStopped) {
+		fmt.Fprintf(c.ErrOrStderr(), "shunt conformance: stopped after %s; what follows is of the cases until then\n",
+			s.stopAfter)
+		err = nil
+	}
+	if err != nil && report != nil {
+		return stopped(c, err, report)
+	}
+	if err != nil {
+		return err
+	}
+	return finishConformance(c, report, s.junit, s.jsonPath)
 }
 
 // errStopped ends a run that --stop-after limits.
