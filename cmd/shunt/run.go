@@ -152,10 +152,10 @@ func (r *runner) check(c *cobra.Command) error {
 		return usage("--max-restarts and --stdin exclude each other: what rank 0 has read is gone")
 	}
 	for _, entry := range r.env {
-		if strings.Index(entry, "=") < 1 {
+		name, _, has := strings.Cut(entry, "=")
+		if !has || name == "" {
 			return usage("--env %q; want NAME=VALUE", entry)
 		}
-		name, _, _ := strings.Cut(entry, "=")
 		if by := r.sets(name); by != "" {
 			return usage("--env %s has no effect: %s sets this variable", name, by)
 		}
@@ -165,22 +165,21 @@ func (r *runner) check(c *cobra.Command) error {
 
 // sets returns what sets a variable for the ranks, so that --env has no effect on it, or "".
 func (r *runner) sets(name string) string {
-	flag := ""
 	switch {
 	case launch.Sets(name):
 		return "shunt run"
 	case name == "SHUNT_HOST_ID" && r.hosts > 1:
-		flag = "--hosts"
+		return "--hosts"
 	case name == "SHUNT_TRANSPORTS" && r.transports != "":
-		flag = "--transports"
+		return "--transports"
 	case name == "SHUNT_ALGO" && r.algo != "":
-		flag = "--algo"
+		return "--algo"
 	case name == "SHUNT_RECORDS_DIR" && r.recordsDir != "":
-		flag = "--records"
+		return "--records"
 	case name == "SHUNT_SECRET" && r.machines != nil && os.Getenv(name) == "":
 		return "shunt run --hostfile, unless its own environment has it,"
 	}
-	return flag
+	return ""
 }
 
 // start runs the job to its end, and says how that was.
@@ -196,8 +195,8 @@ func (r *runner) start(c *cobra.Command, args []string) error {
 		j.Env = append(j.Env, "SHUNT_ALGO="+r.algo)
 	}
 	var left *records.Dir
+	var err error
 	if r.recordsDir != "" {
-		var err error
 		if left, err = records.Make(r.recordsDir); err != nil {
 			return err
 		}
@@ -205,7 +204,6 @@ func (r *runner) start(c *cobra.Command, args []string) error {
 	}
 	var gather *gathering // of the machines of a hostfile
 	var preloaded *preload
-	var err error
 	switch {
 	case r.machines != nil:
 		gather = newGathering(r.machines, left, r.overNCCL, wantsJSON(c))
@@ -326,8 +324,7 @@ func attempt(c *cobra.Command, j launch.Job, timeout time.Duration, restarts int
 	for ran := 1; ; ran++ {
 		j.Restart = ran - 1
 		err := launch.Run(ctx, j, received)
-		var failure *launch.Failure
-		failed := errors.As(err, &failure)
+		failure, failed := errors.AsType[*launch.Failure](err)
 		if ended := errors.Is(ctx.Err(), context.DeadlineExceeded); ended && (failed || err == nil) {
 			text := fmt.Sprintf("shunt run: the job took longer than --timeout %v", timeout)
 			if !failed { // its ranks take SIGTERM as a reason to end well
