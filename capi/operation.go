@@ -6,7 +6,6 @@ package main
 import "C"
 
 import (
-	"slices"
 	"sync"
 	"unsafe"
 
@@ -69,10 +68,10 @@ func go_run_group(number C.uint64_t, given *C.shunt_operation, count C.int64_t) 
 		return status(nil, err)
 	}
 	var group host.Group
-	for i := range unsafe.Slice(given, int(count)) {
+	operations := unsafe.Slice(given, count)
+	for i := range operations {
 		var op host.Operation
-		if err := c.translate((*C.shunt_operation)(unsafe.Add(unsafe.Pointer(given), uintptr(i)*unsafe.Sizeof(*given))),
-			&op); err != nil {
+		if err := c.translate(&operations[i], &op); err != nil {
 			return status(c, err)
 		}
 		group.Add(op)
@@ -99,7 +98,6 @@ func go_run_together(numbers *C.uint64_t, given *C.shunt_operation, count C.int6
 		if err := c.translate(&unsafe.Slice(given, count)[i], &op); err != nil {
 			return status(c, err)
 		}
-		keep(&op) // what C holds goes when this returns
 		parts[i] = host.Part{Comm: c.host, Operations: []host.Operation{op}}
 	}
 	err := host.RunTogether(parts...)
@@ -193,10 +191,4 @@ func (c *communicator) array(p *C.int64_t) []int64 {
 		return nil
 	}
 	return unsafe.Slice((*int64)(unsafe.Pointer(p)), c.world)
-}
-
-// keep makes copies of the caller's arrays on the host, for an operation that continues after the call.
-func keep(op *host.Operation) {
-	op.SendCounts, op.SendDispls = slices.Clone(op.SendCounts), slices.Clone(op.SendDispls)
-	op.RecvCounts, op.RecvDispls = slices.Clone(op.RecvCounts), slices.Clone(op.RecvDispls)
 }
