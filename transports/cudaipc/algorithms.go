@@ -39,7 +39,7 @@ type grid int
 
 const (
 	packets     grid = iota // LL: a thread for each 8 bytes of a message
-	units                   // LL128: a warp for each 480 bytes
+	units                   // LL128: a warp for each unitBytes
 	unitsPart               // LL128 on 1/world of a message
 	unitsRooted             // LL128 on a share of all ranks but the root, among two of both
 	full                    // all blocks, all threads

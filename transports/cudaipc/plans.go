@@ -175,11 +175,14 @@ func (w writer) names(a algorithm) (image, kernel string) {
 	return a.image, a.kernel
 }
 
-// launch launches an algorithm's kernel.
+// launch launches an algorithm's kernel in a grid of so many blocks.
 func (w writer) launch(a algorithm, blocks, threads plugin.Reg, args []plugin.KernelArg) {
 	image, kernel := w.names(a)
 	w.LaunchDependent(image, kernel, blocks, threads, args...)
 }
+
+// unitBytes is what a warp stores at once in LL128, kUnit of kernels/ll128.cuh.
+const unitBytes = 480
 
 // halfUpTo is the number of bytes, in all, up to which all_gather and reduce_scatter among more than
 // two leave half of the blocks' multiprocessors to computation.
@@ -206,6 +209,10 @@ func (w writer) spread(image, kernel string, blocks, threads plugin.Reg, args []
 	}
 	w.LaunchGrid(image, kernel, [2]plugin.Reg{w.Const(2), blocks}, threads, args...)
 }
+
+// From an algorithm to its launch there are six steps, each of which may leave the choice between two kernels to the
+// launch: run (a budget may prefer direct), runEither and runTwin (memory that is aligned or not), runAs (a gate before
+// it), runAlone (the grid, and whether it is spread) and launch.
 
 // run launches an algorithm's kernel for a message of so many bytes, which are sent from there, or within a
 // budget the one that is better with so few blocks.
@@ -261,7 +268,7 @@ func (w writer) runTwin(a algorithm, bytes, misses plugin.Reg, args []plugin.Ker
 	w.If(misses, func() { w.runAs(a, bytes, args) })
 }
 
-// runAlone launches an algorithm's kernel.
+// runAlone launches an algorithm's kernel in its grid, without a gate.
 func (w writer) runAlone(a algorithm, bytes plugin.Reg, args []plugin.KernelArg) {
 	blocks, threads := w.size(a.grid, bytes)
 	if !a.spreads() {
@@ -355,7 +362,7 @@ func (w writer) size(g grid, bytes plugin.Reg) (blocks, threads plugin.Reg) {
 		case g == unitsRooted:
 			bytes = w.CeilDiv(bytes, w.Const(world-1))
 		}
-		n := w.CeilDiv(bytes, w.Const(480))
+		n := w.CeilDiv(bytes, w.Const(unitBytes))
 		// 4 warps a block until the grid is full, then 8, then 16.
 		most := w.Select(w.Le(n, w.Const(4*w.most)), w.Const(4),
 			w.Select(w.Le(n, w.Const(8*w.most)), w.Const(8), w.Const(16)))
@@ -368,7 +375,7 @@ func (w writer) size(g grid, bytes plugin.Reg) (blocks, threads plugin.Reg) {
 		return blocks, w.Mul(warps, w.Const(32))
 	case owners:
 		// A warp for each unit of an owner, as broadcast_blocks of kernels/broadcast.cu deals them.
-		n := w.Max(w.CeilDiv(w.CeilDiv(bytes, w.Const(480)), w.Const(world-1)), w.Const(1))
+		n := w.Max(w.CeilDiv(w.CeilDiv(bytes, w.Const(unitBytes)), w.Const(world-1)), w.Const(1))
 		each := w.Const(min(channelBlocks, maxBlocks/(world-1)))
 		if world == 2 {
 			each = w.Select(w.Le(n, w.Const(channelBlocks*maxThreads/32)), each, w.Const(2*channelBlocks))
@@ -460,7 +467,7 @@ func (w writer) exchange(a algorithm, m messages) {
 	// offers has within the budget, all ranks launch as many as that of a kernel that goes through them in turns: peers,
 	// which may launch either, take turns in the same order.
 	most, world := int64(min(channelBlocks, maxBlocks/w.r.World)), int64(w.r.World)
-	n := w.clamp(w.CeilDiv(w.Max(longest, own), w.Const(480)), 1, most*maxThreads/32)
+	n := w.clamp(w.CeilDiv(w.Max(longest, own), w.Const(unitBytes)), 1, most*maxThreads/32)
 	each := w.Min(n, w.Const(most))
 	blocks, kernel := w.Mul(w.Const(world), each), a.kernel
 	if world*most > w.longExchange() {

@@ -272,6 +272,15 @@ func TestEveryAlgorithmHasAPlanForEveryRankAndWorld(t *testing.T) {
 	}
 }
 
+// A grid that counts other units than its kernel would leave the end of a message out.
+func TestUnitsAreTheKernels(t *testing.T) {
+	source, err := os.ReadFile(filepath.Join("kernels", "ll128.cuh"))
+	require.NoError(t, err)
+	unit := regexp.MustCompile(`constexpr int kUnit = (\d+);`).FindSubmatch(source)
+	require.Len(t, unit, 2)
+	require.Equal(t, strconv.Itoa(unitBytes), string(unit[1]))
+}
+
 func TestGridsFitTheMessage(t *testing.T) {
 	for _, test := range []struct {
 		c             plugin.Collective
