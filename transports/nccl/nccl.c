@@ -340,6 +340,20 @@ static int blocks(const nl_table *n, const nl_call *k, int op, void *comm, const
   return result ? result : end;
 }
 
+/* Whether all who take part in a collective give the same number of bytes: without any there is nothing to do. */
+static int same_bytes(const nl_call *k) {
+  switch (k->collective) {
+  case SHUNT_COLL_ALL_REDUCE:
+  case SHUNT_COLL_REDUCE:
+  case SHUNT_COLL_BROADCAST:
+  case SHUNT_COLL_ALL_GATHER:
+  case SHUNT_COLL_REDUCE_SCATTER:
+  case SHUNT_COLL_SEND:
+  case SHUNT_COLL_RECV: return 1;
+  default: return 0;
+  }
+}
+
 static int issue(const nl_call *k, const nl_comm *c, const int64_t *registers, const void *send, void *recv,
                  void *stream) {
   const nl_table *n = c->nccl;
@@ -347,9 +361,7 @@ static int issue(const nl_call *k, const nl_comm *c, const int64_t *registers, c
   const int64_t *arrays = registers + SHUNT_SLOT_ARRAYS;
   size_t count = (size_t)registers[SHUNT_SLOT_COUNT], bytes = (size_t)registers[SHUNT_SLOT_BYTES];
   int root = (int)registers[SHUNT_SLOT_ROOT], op = k->op, result = 0;
-  int whole = k->collective <= SHUNT_COLL_REDUCE_SCATTER && k->collective != SHUNT_COLL_ALL_GATHER_V;
-  if (!bytes && (whole || k->collective == SHUNT_COLL_SEND || k->collective == SHUNT_COLL_RECV))
-    return 0; /* on all ranks, or both */
+  if (!bytes && same_bytes(k)) return 0;
   if (op == SHUNT_OP_PREMUL_SUM) {
     double factor;
     memcpy(&factor, &registers[SHUNT_SLOT_SCALAR], sizeof factor);

@@ -139,7 +139,7 @@ static int over_tcp(void) {
  * blocks holds the worker for minutes, and a call could not be given up.
  */
 static ux_status init(ux_worker *w) {
-  ux_params params = {.mask = 1 /* features */, .features = 1 /* tags */ | 16 /* wakeup */};
+  ux_params params = {.mask = UX_PARAM_FEATURES, .features = UX_FEATURE_TAG | UX_FEATURE_WAKEUP};
   /* UCX warns of the other name and, before 1.14, where no TCP is used. */
   const char *name = ux_version(w->f) < 1014 ? "CONN_NB" : "TCP_CONN_NB";
   void *config;
@@ -176,7 +176,7 @@ static shunt_status make(const ux_table *table, int rank, int world, char *memor
     status = init(w);
   }
   if (status == UX_OK) {
-    ux_worker_params worker = {.mask = 1 /* thread mode */, .thread_mode = 1 /* serialized */};
+    ux_worker_params worker = {.mask = UX_WORKER_THREAD_MODE, .thread_mode = UX_THREAD_SERIALIZED};
     what = "ucp_worker_create";
     status = table->ucp_worker_create(w->context, &worker, &w->worker);
   }
@@ -233,9 +233,9 @@ static void lost(void *argument, void *endpoint, ux_status status) {
 
 shunt_status ux_connect(ux_worker *w, int rank, const void *address, shunt_native_report *report) {
   ux_peer *peer = &w->peers[rank];
-  ux_ep_params params = {.mask = 1 | 2 | 4, /* address, error mode, error handler */
+  ux_ep_params params = {.mask = UX_EP_ADDRESS | UX_EP_ERROR_MODE | UX_EP_ERROR_HANDLER,
                          .address = address,
-                         .error_mode = 1, /* a peer's end is told */
+                         .error_mode = UX_ERROR_MODE_PEER,
                          .error_handler = {lost, peer}};
   if (peer->endpoint) return SHUNT_OK; /* made before another rank's connection failed */
   pthread_mutex_lock(&w->lock);
@@ -310,11 +310,11 @@ static void begin(ux_request *r, int32_t rank, int incoming, void *at, int64_t b
   ux_part *p = &r->parts[r->count++];
   *p = (ux_part){.of = r, .rank = rank, .incoming = incoming, .bytes = bytes};
   r->left++;
-  ux_request_param param = {.mask = 2 | 4 /* callback, user data */, .user = p};
+  ux_request_param param = {.mask = UX_OP_CALLBACK | UX_OP_USER, .user = p};
   void *handle;
   if (incoming) {
     p->tag = tag_of(r->order, rank, root);
-    param.mask |= 1 << 16; /* the callback is called in any case: it is told what came */
+    param.mask |= UX_OP_NO_IMMEDIATE; /* the callback is told what came */
     param.done.recv = received;
     handle = w->f->ucp_tag_recv_nbx(w->worker, at, (size_t)bytes, p->tag, MATCHED, &param);
   } else if (w->peers[rank].status != UX_OK || !w->peers[rank].endpoint) {
@@ -355,8 +355,8 @@ static void cut_done(void *handle, ux_status status, void *user) {
 /* Close a connection; with force what is in flight over it ends. */
 static void cut(ux_worker *w, ux_peer *peer, int force) {
   if (!peer->endpoint) return;
-  ux_request_param param = {.mask = 2 | 4 | 16 /* callback, user data, flags */, .flags = force ? 1 : 0,
-                            .done.send = cut_done, .user = peer};
+  ux_request_param param = {.mask = UX_OP_CALLBACK | UX_OP_USER | UX_OP_FLAGS,
+                            .flags = force ? UX_CLOSE_FORCE : 0, .done.send = cut_done, .user = peer};
   void *handle = w->f->ucp_ep_close_nbx(peer->endpoint, &param);
   peer->endpoint = NULL;
   if (!handle || is_error(handle)) return;

@@ -25,6 +25,28 @@ enum {
   UX_ERR_LAST = -100,
 };
 
+/* Which fields of a struct are set, as ucp_*_field says, and what they hold. */
+enum {
+  UX_PARAM_FEATURES = 1 << 0,
+  UX_FEATURE_TAG = 1 << 0,
+  UX_FEATURE_WAKEUP = 1 << 4,
+
+  UX_WORKER_THREAD_MODE = 1 << 0,
+  UX_THREAD_SERIALIZED = 1,
+
+  UX_EP_ADDRESS = 1 << 0,
+  UX_EP_ERROR_MODE = 1 << 1,
+  UX_EP_ERROR_HANDLER = 1 << 2,
+  UX_ERROR_MODE_PEER = 1, /* a peer's end is told */
+
+  UX_OP_CALLBACK = 1 << 1,
+  UX_OP_USER = 1 << 2,
+  UX_OP_FLAGS = 1 << 4,
+  UX_OP_NO_IMMEDIATE = 1 << 16, /* the callback is called in any case */
+
+  UX_CLOSE_FORCE = 1 << 0,
+};
+
 typedef struct {
   uint64_t mask;
   uint64_t features;
