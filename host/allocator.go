@@ -79,7 +79,7 @@ func (c *Communicator) home() allocator.Home {
 		Label: c.Label(), Rank: c.Rank(),
 		Turn: func(what string) (func(), error) { return c.turn.Leave, c.turn.Wait(what) },
 		Failed: func(what string) error {
-			if c.failed() {
+			if c.lookForFailure() {
 				return c.observer.Failed(what)
 			}
 			return nil

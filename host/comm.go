@@ -122,7 +122,7 @@ func (c *Communicator) enter(what string) (release func(), err error) {
 	if err := c.turn.Wait(what); err != nil {
 		return nil, err
 	}
-	if c.failed() {
+	if c.lookForFailure() {
 		c.turn.Leave()
 		return nil, c.observer.Failed(what)
 	}
@@ -137,9 +137,10 @@ func (c *Communicator) closed(what string) error {
 	return nil
 }
 
-// failed says whether the communicator has failed. What a kernel has reported by now counts, so that a caller that
-// waited for a stream by other means than Synchronize learns of it in the next call. The caller is admitted.
-func (c *Communicator) failed() bool {
+// lookForFailure says whether the communicator has failed. It makes what a kernel has reported by now its failure, so
+// that a caller that waited for a stream by other means than Synchronize learns of it in the next call. The caller is
+// admitted.
+func (c *Communicator) lookForFailure() bool {
 	if c.device != nil && c.device.Exec.Faulted() {
 		c.endpoints.Look()
 	}
@@ -149,7 +150,7 @@ func (c *Communicator) failed() bool {
 // run executes one operation. The caller is admitted. With a block limit it may return earlier than to the end; see
 // outcome.
 func (c *Communicator) run(op *Operation, blockLimit time.Duration) (outcome, error) {
-	if c.failed() { // names are looked up for errors only
+	if c.lookForFailure() { // names are looked up for errors only
 		number := c.ledger.Collectives + 1
 		c.refused(op, number)
 		return ended, c.observer.Failed(diagnosis.Numbered(op.Collective, number))
@@ -164,13 +165,8 @@ func (c *Communicator) run(op *Operation, blockLimit time.Duration) (outcome, er
 			return ended, c.ledger.Reject(op.Collective, err)
 		}
 		a.symmetric = c.endpoints.Symmetric.Mark(&a.call)
-		if op.Collective.PointToPoint() && !op.Collective.OneSided() && op.Root == c.Rank() {
-			what := "send to"
-			if op.Collective == plugin.Recv {
-				what = "receive from"
-			}
-			return ended, c.ledger.Reject(op.Collective, c.checker.Invalid(op.Collective,
-				"a rank cannot %s itself outside a group", what))
+		if err := c.rejectSelf(op); err != nil {
+			return ended, err
 		}
 	}
 	if blockLimit > 0 && c.needsAgreement(&a.call, known) {
@@ -204,12 +200,7 @@ func (c *Communicator) run(op *Operation, blockLimit time.Duration) (outcome, er
 		a.exec.Slots, a.exec.Arrays = a.call.Slots, a.call.Arrays
 	}
 	if c.device != nil {
-		err := c.device.run(&a.call, a.symmetric, program, &a.exec, streamOf(op.Stream))
-		if err != nil && c.observer.Failure.Reason() == nil { // a capture's error, which concerns no other rank
-			c.ledger.TakeBack(op.Collective)
-			c.endpoints.TellAtOnce() // it may have waited for peers, and told them of the call
-			return ended, c.ledger.Reject(op.Collective, err)
-		}
+		err := c.runOnDevice(op, program)
 		if err == nil && !known {
 			c.remember(op, program)
 		}
@@ -229,6 +220,30 @@ func (c *Communicator) run(op *Operation, blockLimit time.Duration) (outcome, er
 	}
 	c.repeat(op, &a.call, program)
 	return ended, nil
+}
+
+// rejectSelf rejects a message of a rank to itself, which nobody would match.
+func (c *Communicator) rejectSelf(op *Operation) error {
+	if !op.Collective.PointToPoint() || op.Collective.OneSided() || op.Root != c.Rank() {
+		return nil
+	}
+	what := "send to"
+	if op.Collective == plugin.Recv {
+		what = "receive from"
+	}
+	return c.ledger.Reject(op.Collective, c.checker.Invalid(op.Collective,
+		"a rank cannot %s itself outside a group", what))
+}
+
+// runOnDevice enqueues the operation that the scratch was filled for.
+func (c *Communicator) runOnDevice(op *Operation, program *plans.Program) error {
+	err := c.device.run(&c.scratch.call, c.scratch.symmetric, program, &c.scratch.exec, streamOf(op.Stream))
+	if err != nil && c.observer.Failure.Reason() == nil { // a capture's error, which concerns no other rank
+		c.ledger.TakeBack(op.Collective)
+		c.endpoints.TellAtOnce() // it may have waited for peers, and told them of the call
+		return c.ledger.Reject(op.Collective, err)
+	}
+	return err
 }
 
 // complete ends a single operation of the CPU's executor, err being the executor's, and compares it with the other

@@ -81,19 +81,17 @@ func RunTogether(parts ...Part) error {
 func (c *Communicator) runParts(operations []Operation) error {
 	for len(operations) > 0 {
 		n := slices.IndexFunc(operations, func(op Operation) bool { return !op.Collective.PointToPoint() })
-		switch n {
-		case 0:
-			if err := c.Do(&operations[0]); err != nil {
-				return err
-			}
-			n = 1
-		case -1:
+		if n < 0 {
 			n = len(operations)
-			fallthrough
-		default:
-			if err := c.doGroup(context.Background(), operations[:n]); err != nil {
-				return err
-			}
+		}
+		var err error
+		if n == 0 {
+			n, err = 1, c.Do(&operations[0])
+		} else {
+			err = c.doGroup(context.Background(), operations[:n])
+		}
+		if err != nil {
+			return err
 		}
 		operations = operations[n:]
 	}
@@ -106,14 +104,13 @@ const (
 	laneSend = iota
 	laneRecv
 	laneKinds
-	laneOther = 0 // behind the point-to-point lanes: world*laneKinds
 )
 
 // runGroup checks every operation before it runs any. The caller is admitted. Of
 // the outcomes it returns ended and paused: the plans of a group were prepared when
 // the communicator or the window was made.
 func (c *Communicator) runGroup(operations []Operation, blockLimit time.Duration) (outcome, error) {
-	if c.failed() {
+	if c.lookForFailure() {
 		c.refused(&operations[0], c.ledger.Collectives+1)
 		return ended, c.observer.Failed("group")
 	}
@@ -178,7 +175,7 @@ func (c *Communicator) lane(call *call.Call) int {
 	case plugin.Recv:
 		return call.Root*laneKinds + laneRecv
 	}
-	return c.World()*laneKinds + laneOther
+	return c.World() * laneKinds // behind those of messages
 }
 
 // copyToSelf matches sends to this rank itself with its receives, in order,

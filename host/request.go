@@ -97,7 +97,7 @@ func (c *Communicator) push(what string, r *Request) (*Request, error) {
 // perform runs the operations of a request to their end. It holds the turn.
 func (c *Communicator) perform(r *Request) {
 	var err error
-	repeats := c.failed() // what made the communicator fail is another call's error
+	repeats := c.lookForFailure() // what made the communicator fail is another call's error
 	if r.group {
 		_, err = c.runGroup(r.operations, 0)
 	} else {
