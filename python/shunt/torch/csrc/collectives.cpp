@@ -1,40 +1,47 @@
 // collectives.cpp: the collectives of one tensor a rank, or of a list of tensors of which each is one call.
+#include "operation.hpp"
 #include "submit.hpp"
 
 namespace shunt_torch {
 
 namespace {
 
-shunt_operation operation(shunt_collective collective, const void* send, void* recv, int64_t count, shunt_dtype dtype) {
-  shunt_operation op = SHUNT_OPERATION_INIT;
-  op.collective = collective;
-  op.send = send;
-  op.recv = recv;
-  op.count = count;
-  op.dtype = dtype;
-  return op;
+// The job of one operation, which holds the tensors whose memory the operation takes.
+template <class Call, class... Held>
+auto one(const Call& call, shunt_operation op, const Held&... held) {
+  return [call, op, held...](Communicator& communicator, void* stream) mutable {
+    op.stream = stream;
+    communicator.run(op, call.where, call.timeout);
+  };
 }
 
-shunt_operation reduction(shunt_collective collective, const void* send, void* recv, int64_t count,
-                          const Reduction& r) {
-  shunt_operation op = operation(collective, send, recv, count * r.size, r.dtype);
-  op.op = r.op;
-  op.scalar = r.scalar;
-  return op;
+void checkSameKind(const at::Tensor& tensor, const char* name, const at::Tensor& like, const char* likeName,
+                   const Where& where) {
+  checkContiguous(tensor, name, where);
+  checkContiguous(like, likeName, where);
+  SHUNT_TORCH_CHECK_TYPE(tensor.scalar_type() == like.scalar_type(), where, "argument ", name, " has dtype ",
+                         tensor.scalar_type(), "; expected ", like.scalar_type(), ", as ", likeName);
+  SHUNT_TORCH_CHECK(tensor.device() == like.device(), where, "argument ", name, " is on ", tensor.device(),
+                    "; expected ", like.device(), ", as ", likeName);
 }
 
 // Checks the tensors of a call that takes one piece of memory for all ranks, of size blocks, and one of one block.
 void checkBlocks(const at::Tensor& whole, const char* wholeName, const at::Tensor& block, const char* blockName,
                  int size, const Where& where) {
-  checkContiguous(whole, wholeName, where);
-  checkContiguous(block, blockName, where);
-  SHUNT_TORCH_CHECK_TYPE(whole.scalar_type() == block.scalar_type(), where, "argument ", wholeName, " has dtype ",
-                         whole.scalar_type(), "; expected ", block.scalar_type(), ", as ", blockName);
-  SHUNT_TORCH_CHECK(whole.device() == block.device(), where, "argument ", wholeName, " is on ", whole.device(),
-                    "; expected ", block.device(), ", as ", blockName);
+  checkSameKind(whole, wholeName, block, blockName, where);
   SHUNT_TORCH_CHECK(whole.numel() == block.numel() * size, where, "argument ", wholeName, " has ", whole.numel(),
                     " elements; expected ", block.numel() * size, ": those of ", blockName, " for each of ", size,
                     " ranks");
+}
+
+// Checks the lists of a coalesced call: as many tensors in both, all on one device.
+void checkLists(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs, const Where& where) {
+  SHUNT_TORCH_CHECK(!inputs.empty(), where, "argument inputs is empty");
+  SHUNT_TORCH_CHECK(outputs.size() == inputs.size(), where, "argument outputs has ", outputs.size(),
+                    " tensors; expected ", inputs.size(), ", as inputs");
+  for (size_t i = 0; i < inputs.size(); i++)
+    SHUNT_TORCH_CHECK(inputs[i].device() == inputs[0].device(), where, "argument inputs[", i, "] is on ",
+                      inputs[i].device(), "; expected ", inputs[0].device());
 }
 
 }  // namespace
@@ -45,11 +52,7 @@ WorkPtr ShuntBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& 
   at::Tensor& tensor = only(tensors, "tensor", call.where);
   auto r = reductionOf(opts.reduceOp, tensor.scalar_type(), call.where);
   auto op = reduction(SHUNT_COLL_ALL_REDUCE, tensor.data_ptr(), tensor.data_ptr(), tensor.numel(), r);
-  return submit(call, channel(tensor.device(), call.where), tensors, {},
-                [call, tensor, op](Communicator& communicator, void* stream) mutable {
-    op.stream = stream;
-    communicator.run(op, call.where, call.timeout);
-  });
+  return submit(call, channel(tensor.device(), call.where), tensors, {}, one(call, op, tensor));
 }
 
 WorkPtr ShuntBackend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) {
@@ -75,11 +78,7 @@ WorkPtr ShuntBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) 
   auto r = reductionOf(opts.reduceOp, tensor.scalar_type(), call.where);
   auto op = reduction(SHUNT_COLL_REDUCE, tensor.data_ptr(), tensor.data_ptr(), tensor.numel(), r);
   op.root = static_cast<int32_t>(opts.rootRank);
-  return submit(call, channel(tensor.device(), call.where), tensors, {},
-                [call, tensor, op](Communicator& communicator, void* stream) mutable {
-    op.stream = stream;
-    communicator.run(op, call.where, call.timeout);
-  });
+  return submit(call, channel(tensor.device(), call.where), tensors, {}, one(call, op, tensor));
 }
 
 WorkPtr ShuntBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
@@ -89,11 +88,7 @@ WorkPtr ShuntBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& 
   auto elements = elementsOf(tensor.scalar_type());
   auto op = operation(SHUNT_COLL_BROADCAST, tensor.data_ptr(), tensor.data_ptr(), elements.of(tensor), elements.dtype);
   op.root = static_cast<int32_t>(opts.rootRank);
-  return submit(call, channel(tensor.device(), call.where), tensors, {},
-                [call, tensor, op](Communicator& communicator, void* stream) mutable {
-    op.stream = stream;
-    communicator.run(op, call.where, call.timeout);
-  });
+  return submit(call, channel(tensor.device(), call.where), tensors, {}, one(call, op, tensor));
 }
 
 WorkPtr ShuntBackend::_allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& opts) {
@@ -101,25 +96,16 @@ WorkPtr ShuntBackend::_allgather_base(at::Tensor& output, at::Tensor& input, con
   checkBlocks(output, "output_tensor", input, "input_tensor", size_, call.where);
   auto elements = elementsOf(input.scalar_type());
   auto op = operation(SHUNT_COLL_ALL_GATHER, input.data_ptr(), output.data_ptr(), elements.of(input), elements.dtype);
-  return submit(call, channel(input.device(), call.where), {output}, {input},
-                [call, output, input, op](Communicator& communicator, void* stream) mutable {
-                  op.stream = stream;
-                  communicator.run(op, call.where, call.timeout);
-                });
+  return submit(call, channel(input.device(), call.where), {output}, {input}, one(call, op, output, input));
 }
 
 WorkPtr ShuntBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                       const c10d::AllgatherOptions& opts) {
   EndsCoalescing onError{*this};
   Call call{where("all_gather_into_tensor_coalesced"), OpType::COALESCED, timeout(opts.timeout), opts.asyncOp};
-  SHUNT_TORCH_CHECK(!inputs.empty(), call.where, "argument inputs is empty");
-  SHUNT_TORCH_CHECK(outputs.size() == inputs.size(), call.where, "argument outputs has ", outputs.size(),
-                    " tensors; expected ", inputs.size(), ", as inputs");
-  for (size_t i = 0; i < inputs.size(); i++) {
+  checkLists(outputs, inputs, call.where);
+  for (size_t i = 0; i < inputs.size(); i++)
     checkBlocks(outputs[i], "outputs", inputs[i], "inputs", size_, call.where);
-    SHUNT_TORCH_CHECK(inputs[i].device() == inputs[0].device(), call.where, "argument inputs[", i, "] is on ",
-                      inputs[i].device(), "; expected ", inputs[0].device());
-  }
   return submit(call, channel(inputs[0].device(), call.where), outputs, inputs,
                 [call, outputs, inputs](Communicator& communicator, void* stream) {
     for (size_t i = 0; i < inputs.size(); i++) {
@@ -138,25 +124,17 @@ WorkPtr ShuntBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input
   checkBlocks(input, "input", output, "output", size_, call.where);
   auto r = reductionOf(opts.reduceOp, input.scalar_type(), call.where);
   auto op = reduction(SHUNT_COLL_REDUCE_SCATTER, input.data_ptr(), output.data_ptr(), output.numel(), r);
-  return submit(call, channel(input.device(), call.where), {output}, {input},
-                [call, output, input, op](Communicator& communicator, void* stream) mutable {
-                  op.stream = stream;
-                  communicator.run(op, call.where, call.timeout);
-                });
+  return submit(call, channel(input.device(), call.where), {output}, {input}, one(call, op, output, input));
 }
 
 WorkPtr ShuntBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                       const c10d::ReduceScatterOptions& opts) {
   EndsCoalescing onError{*this};
   Call call{where("reduce_scatter_tensor_coalesced"), OpType::COALESCED, timeout(opts.timeout), opts.asyncOp};
-  SHUNT_TORCH_CHECK(!inputs.empty(), call.where, "argument inputs is empty");
-  SHUNT_TORCH_CHECK(outputs.size() == inputs.size(), call.where, "argument outputs has ", outputs.size(),
-                    " tensors; expected ", inputs.size(), ", as inputs");
+  checkLists(outputs, inputs, call.where);
   std::vector<Reduction> rs;
   for (size_t i = 0; i < inputs.size(); i++) {
     checkBlocks(inputs[i], "inputs", outputs[i], "outputs", size_, call.where);
-    SHUNT_TORCH_CHECK(inputs[i].device() == inputs[0].device(), call.where, "argument inputs[", i, "] is on ",
-                      inputs[i].device(), "; expected ", inputs[0].device());
     rs.push_back(reductionOf(opts.reduceOp, inputs[i].scalar_type(), call.where));
   }
   return submit(call, channel(inputs[0].device(), call.where), outputs, inputs,
@@ -198,21 +176,12 @@ std::vector<int64_t> splitCounts(const at::Tensor& tensor, const std::vector<int
   return counts;
 }
 
-void checkSameKind(const at::Tensor& output, const at::Tensor& input, const Where& where) {
-  checkContiguous(output, "output", where);
-  checkContiguous(input, "input", where);
-  SHUNT_TORCH_CHECK_TYPE(output.scalar_type() == input.scalar_type(), where, "argument output has dtype ",
-                         output.scalar_type(), "; expected ", input.scalar_type(), ", as input");
-  SHUNT_TORCH_CHECK(output.device() == input.device(), where, "argument output is on ", output.device(), "; expected ",
-                    input.device(), ", as input");
-}
-
 }  // namespace
 
 WorkPtr ShuntBackend::alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& outputSplits,
                                     std::vector<int64_t>& inputSplits, const c10d::AllToAllOptions& opts) {
   Call call{where("all_to_all_single"), OpType::ALLTOALL_BASE, timeout(opts.timeout), opts.asyncOp};
-  checkSameKind(output, input, call.where);
+  checkSameKind(output, "output", input, "input", call.where);
   auto elements = elementsOf(input.scalar_type());
   auto send = splitCounts(input, inputSplits, size_, elements.size, "input", "input_split_sizes", call.where);
   auto recv = splitCounts(output, outputSplits, size_, elements.size, "output", "output_split_sizes", call.where);
@@ -220,11 +189,7 @@ WorkPtr ShuntBackend::alltoall_base(at::Tensor& output, at::Tensor& input, std::
     SHUNT_TORCH_CHECK(output.numel() == input.numel(), call.where, "argument output has ", output.numel(),
                       " elements; expected ", input.numel(), ", as input");
     auto op = operation(SHUNT_COLL_ALL_TO_ALL, input.data_ptr(), output.data_ptr(), send[0], elements.dtype);
-    return submit(call, channel(input.device(), call.where), {output}, {input},
-                  [call, output, input, op](Communicator& communicator, void* stream) mutable {
-                    op.stream = stream;
-                    communicator.run(op, call.where, call.timeout);
-                  });
+    return submit(call, channel(input.device(), call.where), {output}, {input}, one(call, op, output, input));
   }
   auto op = operation(SHUNT_COLL_ALL_TO_ALL_V, input.data_ptr(), output.data_ptr(), 0, elements.dtype);
   return submit(call, channel(input.device(), call.where), {output}, {input},
@@ -239,7 +204,7 @@ WorkPtr ShuntBackend::alltoall_base(at::Tensor& output, at::Tensor& input, std::
 void ShuntBackend::alltoallOnDevice(at::Tensor& output, at::Tensor& input, const at::Tensor& outputSplits,
                                     const at::Tensor& inputSplits) {
   Call call{where("all_to_all_single"), OpType::ALLTOALL_BASE, timeout(c10d::kUnsetTimeout), false};
-  checkSameKind(output, input, call.where);
+  checkSameKind(output, "output", input, "input", call.where);
   SHUNT_TORCH_CHECK(input.is_cuda(), call.where, "argument input is on ", input.device(),
                     "; expected a GPU, where split sizes are tensors of a GPU");
   for (auto& [splits, name] :
@@ -264,11 +229,7 @@ void ShuntBackend::alltoallOnDevice(at::Tensor& output, at::Tensor& input, const
   op.recv_counts = recv.data_ptr<int64_t>();
   op.send_capacity = elements.of(input);
   op.recv_capacity = elements.of(output);
-  (void)submit(call, channel(input.device(), call.where), {output}, {input},
-               [call, op](Communicator& communicator, void* stream) mutable {
-    op.stream = stream;
-    communicator.run(op, call.where, call.timeout);
-  });
+  (void)submit(call, channel(input.device(), call.where), {output}, {input}, one(call, op));
 }
 
 }  // namespace shunt_torch

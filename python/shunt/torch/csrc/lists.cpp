@@ -3,22 +3,12 @@
 // a staging copy.
 #include "lists.hpp"
 
+#include "operation.hpp"
 #include "submit.hpp"
 
 namespace shunt_torch {
 
 namespace {
-
-shunt_operation listOperation(shunt_collective collective, const void* send, void* recv, shunt_dtype dtype,
-                              void* stream) {
-  shunt_operation op = SHUNT_OPERATION_INIT;
-  op.collective = collective;
-  op.send = send;
-  op.recv = recv;
-  op.dtype = dtype;
-  op.stream = stream;
-  return op;
-}
 
 // The one list of a list of lists, with a tensor for each rank.
 Tensors& onlyList(TensorLists& lists, int size, const char* argument, const Where& where) {
@@ -40,9 +30,9 @@ void gatherList(Communicator& communicator, const Tensors& outputs, const at::Te
   auto elements = elementsOf(input.scalar_type());
   Flat flat(outputs, input, where.rank);
   auto counts = flat.counts(elements.size);
-  auto op = listOperation(even(outputs) ? SHUNT_COLL_ALL_GATHER : SHUNT_COLL_ALL_GATHER_V, input.data_ptr(),
-                          flat.data(), elements.dtype, stream);
-  op.count = elements.of(input);
+  auto op = operation(even(outputs) ? SHUNT_COLL_ALL_GATHER : SHUNT_COLL_ALL_GATHER_V, input.data_ptr(), flat.data(),
+                      elements.of(input), elements.dtype);
+  op.stream = stream;
   op.recv_counts = counts.data();
   communicator.run(op, where, timeout);
   flat.scatter();
@@ -102,12 +92,10 @@ WorkPtr ShuntBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs, cons
     Flat flat(list, output, call.where.rank);
     flat.gather();
     auto counts = flat.counts(r.size);
-    auto op = listOperation(even(list) ? SHUNT_COLL_REDUCE_SCATTER : SHUNT_COLL_REDUCE_SCATTER_V, flat.data(),
-                            output.data_ptr(), r.dtype, stream);
-    op.count = output.numel() * r.size;
+    auto op = reduction(even(list) ? SHUNT_COLL_REDUCE_SCATTER : SHUNT_COLL_REDUCE_SCATTER_V, flat.data(),
+                        output.data_ptr(), output.numel(), r);
+    op.stream = stream;
     op.send_counts = counts.data();
-    op.op = r.op;
-    op.scalar = r.scalar;
     communicator.run(op, call.where, call.timeout);
   });
 }
@@ -131,8 +119,8 @@ WorkPtr ShuntBackend::gather(TensorLists& outputs, Tensors& inputs, const c10d::
                 [call, list, input, root](Communicator& communicator, void* stream) {
     auto elements = elementsOf(input.scalar_type());
     Flat flat(list, input, root);
-    auto op = listOperation(SHUNT_COLL_GATHER, input.data_ptr(), flat.data(), elements.dtype, stream);
-    op.count = elements.of(input);
+    auto op = operation(SHUNT_COLL_GATHER, input.data_ptr(), flat.data(), elements.of(input), elements.dtype);
+    op.stream = stream;
     op.root = root;
     communicator.run(op, call.where, call.timeout);
     flat.scatter();
@@ -159,8 +147,8 @@ WorkPtr ShuntBackend::scatter(Tensors& outputs, TensorLists& inputs, const c10d:
     auto elements = elementsOf(output.scalar_type());
     Flat flat(list, output, root);
     flat.gather();
-    auto op = listOperation(SHUNT_COLL_SCATTER, flat.data(), output.data_ptr(), elements.dtype, stream);
-    op.count = elements.of(output);
+    auto op = operation(SHUNT_COLL_SCATTER, flat.data(), output.data_ptr(), elements.of(output), elements.dtype);
+    op.stream = stream;
     op.root = root;
     communicator.run(op, call.where, call.timeout);
   });
@@ -178,7 +166,8 @@ WorkPtr ShuntBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::Al
     Flat from(inputs), to(outputs, inputs);
     from.gather();
     auto send = from.counts(elements.size), recv = to.counts(elements.size);
-    auto op = listOperation(SHUNT_COLL_ALL_TO_ALL_V, from.data(), to.data(), elements.dtype, stream);
+    auto op = operation(SHUNT_COLL_ALL_TO_ALL_V, from.data(), to.data(), 0, elements.dtype);
+    op.stream = stream;
     op.send_counts = send.data();
     op.recv_counts = recv.data();
     communicator.run(op, call.where, call.timeout);
