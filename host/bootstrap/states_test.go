@@ -195,6 +195,26 @@ func TestWhoIsTurnedAwayByASuccessor(t *testing.T) {
 	}
 }
 
+// Ranks that are turned away and do not read why hold up neither a rank that comes nor one that is there.
+func TestRanksTurnedAwayThatDoNotRead(t *testing.T) {
+	u := newUnderstudyThatKnows(t, 4, 0)
+	there := u.arrive(2)
+	foreign := u.hello(3)
+	foreign.Member.PID++
+	for _, hello := range []*message{foreign, u.hello(2)} {
+		f := u.comes(takesIn{u.root.store}, hello)
+		require.NoError(t, f.SetReadDeadline(time.Now().Add(30*time.Second)))
+		_, err := f.Conn.Read(make([]byte, 1)) // the reply is being written
+		require.NoError(t, err)
+	}
+	came := u.comes(takesIn{u.root.store}, u.hello(3))
+	require.NoError(t, came.limitReads(30*time.Second))
+	u.expect(came, msgWelcome)
+	require.NoError(t, there.write((&message{Kind: msgBye}).frame()))
+	require.NoError(t, there.limitReads(30*time.Second))
+	u.expect(there, msgBye)
+}
+
 // A rank of another process that comes and then says nothing is lost like any other; one of the store's process is as
 // alive as the store.
 func TestRanksThatComeAndAreSilent(t *testing.T) {

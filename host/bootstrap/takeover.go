@@ -134,30 +134,34 @@ func (st *store) bury(m *member, reason *plugin.Error) {
 // takeIn makes a member of a rank of the lost store that has proved the secret.
 // It takes the connection over.
 func (st *store) takeIn(f *frameConn, msg *message, inProcess bool) {
+	if refusal := st.readmit(f, msg, inProcess); refusal != nil {
+		turnAway(f, false, refusal)
+	}
+}
+
+// readmit is takeIn but for the reply to a rank that is not to be taken in, which waits until the rank reads.
+func (st *store) readmit(f *frameConn, msg *message, inProcess bool) (refusal *plugin.Error) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if st.phase != running {
 		f.Close()
-		return
+		return nil
 	}
 	rank := msg.Member.Rank
 	if msg.World != st.world || msg.Member.PID != st.members[rank].who.PID {
-		turnAway(f, false, rankError(plugin.Mismatch, rank,
-			"rank %d (pid %d) of world %d came to the successor of another job", rank, msg.Member.PID, msg.World))
-		return
+		return rankError(plugin.Mismatch, rank, "rank %d (pid %d) of world %d came to the successor of another job", rank,
+			msg.Member.PID, msg.World)
 	}
 	m := st.members[rank]
 	if m.conn != nil || m.gone {
-		reason := m.reason
-		if m.suspicion != nil {
-			reason = m.suspicion
+		switch {
+		case m.suspicion != nil:
+			return m.suspicion
+		case m.reason != nil:
+			return m.reason
 		}
-		if reason == nil {
-			reason = rankError(plugin.Protocol, rank, "rank %d (pid %d on host %s) came to rank %d's store twice", rank,
-				m.who.PID, m.who.Host, st.self.Rank)
-		}
-		turnAway(f, false, reason)
-		return
+		return rankError(plugin.Protocol, rank, "rank %d (pid %d on host %s) came to rank %d's store twice", rank, m.who.PID,
+			m.who.Host, st.self.Rank)
 	}
 	st.resuming.absent[rank].stop()
 	delete(st.resuming.absent, rank)
@@ -174,6 +178,7 @@ func (st *store) takeIn(f *frameConn, msg *message, inProcess bool) {
 		st.learn(st.members[other], s)
 	}
 	st.notify()
+	return nil
 }
 
 // turnAway replies to a rank that there is no place for it.
