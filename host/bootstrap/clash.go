@@ -12,15 +12,15 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
+// clashes are what a store knows of other jobs at its meeting place.
+//
 // Two jobs of one meeting place without a secret of their own have one store id, so a store cannot tell their ranks
 // apart, except that ranks with the same parent process as rank 0 are of its job. A rank 0 that finds another at its
 // place says so to that one's store: the later job fails, and the earlier one too unless it is sure of its ranks.
-
-// clashes are what a store knows of other jobs at its meeting place.
 type clashes struct {
 	parent processID     // of the store's process
 	anyJob bool          // the meeting place does not name the job at all
-	clash  *plugin.Error // another job is there
+	clash  *plugin.Error // another job is there, or ranks contradict each other that may be of two
 	rival  bool          // its rank 0 knows that
 	others []processID   // parents of its ranks
 }
@@ -66,6 +66,14 @@ func (st *store) ifTwoJobs() string {
 		return ""
 	}
 	return "; if they are of two jobs, " + useTwoPlaces
+}
+
+// contradicted fails joining because ranks contradict each other. The caller holds mu.
+func (st *store) contradicted(err *plugin.Error) {
+	if st.ifTwoJobs() != "" {
+		st.clash = err
+	}
+	st.failJoin(err)
 }
 
 // challenged returns the reply to a rank 0 that finds this store at its own place; with retry, it may open its store
@@ -117,8 +125,7 @@ func (st *store) claimed(other *member, hello *message, err *plugin.Error) (admi
 	here, there := st.kin(hello.Parent), st.kin(other.parent)
 	switch {
 	case !st.anyJob || here == there:
-		st.clash = err
-		st.failJoin(err)
+		st.contradicted(err)
 	case there:
 		st.meet(err, hello.Parent)
 	default:

@@ -119,6 +119,41 @@ func TestTwoJobsNeverMix(t *testing.T) {
 	}
 }
 
+// A store that has met another job lingers although as many ranks have come as are in its world: they may be the
+// other's. Ranks that contradict each other within one job are no other job.
+func TestLingeringForRanksHiddenByAnotherJobs(t *testing.T) {
+	for name, c := range map[string]struct {
+		place storeID
+		rival bool
+		waits bool
+	}{
+		"two rank 0s of a file":            {storeID{}, true, true},
+		"a rank twice, of a file or an id": {storeID{}, false, false},
+		"a rank twice, of an address":      {storeID{1}, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := openRoot(t)
+			r.store.mu.Lock()
+			r.store.name, r.store.anyJob = c.place, false
+			r.store.mu.Unlock()
+			comes(t, r, 0, 0, parentOf(1), false)
+			comes(t, r, 0, 1, parentOf(1), c.rival)
+			comes(t, r, 1, 2, parentOf(1), false)
+			r.store.mu.Lock()
+			require.Equal(t, failed, r.store.phase)
+			r.store.arrived = r.store.world
+			r.store.mu.Unlock()
+			limit := 30 * time.Second
+			if c.waits {
+				limit = 50 * time.Millisecond
+			}
+			began := time.Now()
+			r.store.linger(limit)
+			require.Equal(t, c.waits, time.Since(began) >= limit)
+		})
+	}
+}
+
 // A world whose ranks may be of two jobs begins when nobody has claimed a rank for a while, and at once where it is
 // certain.
 func TestWorldsThatMayBeMixed(t *testing.T) {

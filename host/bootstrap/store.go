@@ -141,8 +141,7 @@ func (st *store) enroll(f *frameConn, hello *message, inProcess bool) {
 			"ranks disagree about the world size: rank %d (pid %d on host %s) says %d, rank %d (pid %d on host %s) says %d%s",
 			st.first.Rank, st.first.PID, st.first.Host, st.world, hello.Member.Rank, hello.Member.PID, hello.Member.Host,
 			hello.World, st.ifTwoJobs())
-		st.clash = err
-		st.failJoin(err)
+		st.contradicted(err)
 		refuse(false, err)
 		return
 	}
@@ -431,7 +430,7 @@ func (st *store) linger(limit time.Duration) {
 		changed := st.changed
 		_, elsewhere := st.present()
 		// The ranks of another job, if there is one, are not counted.
-		absent := st.phase == failed && !st.deaf && (st.arrived < st.world || st.clash != nil && st.name != storeID{})
+		absent := st.phase == failed && !st.deaf && (st.arrived < st.world || st.clash != nil)
 		away := ticks > 1 && elsewhere == st.silent(awaySilent*st.heartbeat)
 		over := st.phase == stopped || ((elsewhere == 0 || away) && !absent)
 		st.mu.Unlock()
