@@ -99,8 +99,7 @@ func absence(who Member, reason *plugin.Error) *plugin.Error {
 	if reason != nil {
 		return reason
 	}
-	return rankError(plugin.Closed, who.Rank, "rank %d (pid %d on host %s) has closed its session", who.Rank, who.PID,
-		who.Host)
+	return rankError(plugin.Closed, who.Rank, "%v has closed its session", who)
 }
 
 // absent returns the absence of one of the ranks that is not alive, or nil. A rank that died or gave up goes before one
@@ -158,8 +157,7 @@ func (st *store) leaveGroup(m *member, id uint32) {
 	g.parted[m.who.Rank] = true
 	if !m.gone && g.awaits() {
 		rank := g.index[m.who.Rank]
-		g.fail(rankError(plugin.Closed, rank, "rank %d (pid %d on host %s) has closed group %q", rank, m.who.PID, m.who.Host,
-			g.key))
+		g.fail(rankError(plugin.Closed, rank, "%v has closed group %q", m.who.as(rank), g.key))
 	}
 	g.recount()
 	if len(g.ids) > 0 {
@@ -465,8 +463,7 @@ func (g *storeGroup) named(places []int) string {
 	}
 	var names []string
 	for _, i := range places {
-		who := g.store.members[g.ranks[i]].who
-		names = append(names, fmt.Sprintf("rank %d (pid %d on host %s)", i, who.PID, who.Host))
+		names = append(names, g.store.members[g.ranks[i]].who.as(i).String())
 	}
 	return strings.Join(names, ", ")
 }

@@ -1,8 +1,6 @@
 package bootstrap
 
 import (
-	"fmt"
-
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -45,14 +43,14 @@ func (s *Session) owned(reason *plugin.Error) *plugin.Error {
 	return rankError(plugin.Aborted, s.rank, "%s", reason.Message)
 }
 
-// storeRank returns the lowest rank of the store's process, or -1.
-func (s *Session) storeRank() int {
+// storeProcess returns the store's process, with the lowest of its ranks, or -1.
+func (s *Session) storeProcess() Member {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.store.Rank >= len(s.members) {
-		return -1
+		return s.store.as(-1)
 	}
-	return s.store.Rank
+	return s.store
 }
 
 // ofStore returns the ranks of the store's process.
@@ -65,16 +63,6 @@ func (s *Session) ofStore() (ranks []int) {
 		}
 	}
 	return ranks
-}
-
-func (s *Session) storeName() string {
-	rank := s.storeRank()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if rank < 0 {
-		return fmt.Sprintf("the job's store (pid %d on host %s)", s.store.PID, s.store.Host)
-	}
-	return fmt.Sprintf("rank %d (pid %d on host %s)", rank, s.store.PID, s.store.Host)
 }
 
 // event records the fate of a rank. The store sends it before any reply that depends
@@ -140,11 +128,14 @@ func (s *Session) lost(why string) (reason *plugin.Error, goOn bool) {
 	if closed {
 		return s.closedReason(), false
 	}
-	reason = rankError(plugin.PeerDied, s.storeRank(), "%s, which runs the job's store, died: %s", s.storeName(), why)
-	if s.givenUp != nil {
-		reason = rankError(plugin.PeerDied, s.storeRank(), "%s, which runs the job's store, has given up rank %d: %s",
-			s.storeName(), s.rank, why)
+	store := s.storeProcess()
+	died := func(who Member, role string) *plugin.Error {
+		if s.givenUp != nil {
+			return rankError(plugin.PeerDied, who.Rank, "%v%s has given up rank %d: %s", who, role, s.rank, why)
+		}
+		return rankError(plugin.PeerDied, who.Rank, "%v%s died: %s", who, role, why)
 	}
+	reason = died(store, ", which runs the job's store,")
 	s.logger.Info("rendezvous: store lost", "rank", s.rank, "reason", reason.Message)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,11 +148,7 @@ func (s *Session) lost(why string) (reason *plugin.Error, goOn bool) {
 		}
 		its := reason
 		if rank != s.store.Rank {
-			its = rankError(plugin.PeerDied, rank, "rank %d (pid %d on host %s) died: %s", rank, who.PID, who.Host, why)
-			if s.givenUp != nil {
-				its = rankError(plugin.PeerDied, rank, "rank %d (pid %d on host %s) has given up rank %d: %s", rank, who.PID,
-					who.Host, s.rank, why)
-			}
+			its = died(who, "")
 		}
 		s.setState(rank, Dead, its)
 		s.push(Failure{Rank: rank, PID: who.PID, Host: who.Host, Err: its})
@@ -179,7 +166,8 @@ func (s *Session) bye() (reason *plugin.Error, goOn bool) {
 	if closed {
 		return s.closedReason(), false
 	}
-	reason = rankError(plugin.Closed, s.storeRank(), "%s has ended the session", s.storeName())
+	store := s.storeProcess()
+	reason = rankError(plugin.Closed, store.Rank, "%v has ended the session", store)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for rank := range s.members {

@@ -184,8 +184,7 @@ func (j *joiner) lacks(err error) bool {
 	if !errors.As(err, &worded) || worded.Code != plugin.OutOfMemory {
 		worded = descriptors.Error(err, ofRank)
 	}
-	j.unable = rankError(plugin.OutOfMemory, j.config.Rank, "rank %d (pid %d on host %s) cannot join: %s", j.config.Rank,
-		j.self.PID, j.self.Host, worded.Message)
+	j.unable = rankError(plugin.OutOfMemory, j.config.Rank, "%v cannot join: %s", j.self, worded.Message)
 	j.restore = descriptors.Release()
 	return true
 }
@@ -350,8 +349,7 @@ func (j *joiner) enter(ctx context.Context, f *frameConn) (*Session, error) {
 	stop := context.AfterFunc(ctx, func() {
 		if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			_ = f.write((&message{Kind: msgFail, Group: groupJob, Err: rankError(plugin.Aborted, c.Rank,
-				"rank %d (pid %d on host %s) stopped waiting for the other ranks", c.Rank, j.self.PID,
-				j.self.Host)}).frame()) // if it fails the reader below knows
+				"%v stopped waiting for the other ranks", j.self)}).frame()) // if it fails the reader below knows
 		}
 	})
 	defer stop()
@@ -438,10 +436,8 @@ func (j *joiner) wait(f *frameConn, deadline time.Time) (*message, error) {
 			if j.meeting.hosted {
 				m.Store.Rank = 0
 			}
-			name = fmt.Sprintf("the job's store (pid %d on host %s)", m.Store.PID, m.Store.Host)
-			if m.Store.Rank >= 0 {
-				name = fmt.Sprintf("rank %d (pid %d on host %s), which runs the job's store,", m.Store.Rank, m.Store.PID,
-					m.Store.Host)
+			if name = m.Store.String(); m.Store.Rank >= 0 {
+				name += ", which runs the job's store,"
 			}
 			if m.Process == thisProcess() {
 				silence = neverSilent

@@ -369,8 +369,8 @@ func (h *hub) fail(reason *plugin.Error) {
 		st.mu.Lock()
 		if st.phase == gathering {
 			h.restore = append(h.restore, descriptors.Release())
-			st.failJoin(rankError(reason.Code, 0, "rank 0 (pid %d on host %s) cannot take in all %d ranks: %s", st.self.PID,
-				st.self.Host, st.world, reason.Message))
+			st.failJoin(rankError(reason.Code, 0, "%v cannot take in all %d ranks: %s", st.self.as(0), st.world,
+				reason.Message))
 		}
 		st.mu.Unlock()
 	}

@@ -235,8 +235,7 @@ func (st *store) lost(m *member, err error) {
 	if m.exited.Load() {
 		why = "its process has ended"
 	}
-	reason := rankError(plugin.PeerDied, m.who.Rank, "rank %d (pid %d on host %s) died: %s%s", m.who.Rank, m.who.PID,
-		m.who.Host, why, st.afterPause())
+	reason := rankError(plugin.PeerDied, m.who.Rank, "%v died: %s%s", m.who, why, st.afterPause())
 	// It may have been stopped, and must not take this process for dead.
 	if errors.Is(err, os.ErrDeadlineExceeded) && !m.exited.Load() {
 		m.send((&message{Kind: msgRefuse, Retry: st.phase == running, Err: reason}).frame())
@@ -280,9 +279,8 @@ func (st *store) afterPause() string {
 	if st.held == 0 || time.Since(st.goes) > st.silence {
 		return ""
 	}
-	return fmt.Sprintf("; rank %d (pid %d on host %s), which runs the job's store, was stopped or did not run for %v "+
-		"before that, so that other ranks may have given it up", st.self.Rank, st.self.PID, st.self.Host,
-		st.held.Round(100*time.Millisecond))
+	return fmt.Sprintf("; %v, which runs the job's store, was stopped or did not run for %v before that, so that other "+
+		"ranks may have given it up", st.self, st.held.Round(100*time.Millisecond))
 }
 
 // silenceOf returns the longest time that a rank may be silent.

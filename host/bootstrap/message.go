@@ -1,6 +1,7 @@
 package bootstrap
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/shunt-ccl/shunt/host/bootstrap/wire"
@@ -74,6 +75,21 @@ type Member struct {
 	Rank int
 	PID  int
 	Host string // name, for messages
+}
+
+// String names the rank and its process, or the process of a job's store that runs no rank.
+func (m Member) String() string {
+	rank := "the job's store"
+	if m.Rank >= 0 {
+		rank = fmt.Sprintf("rank %d", m.Rank)
+	}
+	return fmt.Sprintf("%s (pid %d on host %s)", rank, m.PID, m.Host)
+}
+
+// as returns the process with another number, as that within a group.
+func (m Member) as(rank int) Member {
+	m.Rank = rank
+	return m
 }
 
 // MaxTold is the largest message of a rank to its peers, in bytes.

@@ -44,8 +44,7 @@ func (h *hub) deafen(err error) {
 		st.mu.Lock()
 		if st.phase == gathering {
 			st.deaf = true
-			st.failJoin(rankError(plugin.System, 0, "rank 0 (pid %d on host %s) cannot take in the other ranks: %v", st.self.PID,
-				st.self.Host, err))
+			st.failJoin(rankError(plugin.System, 0, "%v cannot take in the other ranks: %v", st.self.as(0), err))
 		}
 		st.mu.Unlock()
 	}

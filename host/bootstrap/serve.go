@@ -92,8 +92,7 @@ func (j *joiner) placesToListen(ctx context.Context) ([]place, error) {
 // cannotServe returns the error of a rank 0 that the others cannot reach.
 func (j *joiner) cannotServe(err error) *plugin.Error {
 	return &plugin.Error{Code: plugin.CodeOf(err), Rank: j.config.Rank, Cause: err, Message: fmt.Sprintf(
-		"rank %d (pid %d on host %s) cannot serve the other ranks at %s: %v", j.config.Rank, j.self.PID, j.self.Host,
-		j.meeting.text, err)}
+		"%v cannot serve the other ranks at %s: %v", j.self, j.meeting.text, err)}
 }
 
 // giveWay ends the store of a rank 0 whose place is another job's, and tells the ranks that look for it.

@@ -219,7 +219,8 @@ func (s *Session) condemned(reason *plugin.Error, dead bool) {
 	}
 	me := s.members[s.rank]
 	if dead {
-		reason = rankError(plugin.PeerDied, s.rank, "rank %d (pid %d on host %s) was out of reach and the others go on without it: %s", s.rank, me.PID, me.Host, reason.Message)
+		reason = rankError(plugin.PeerDied, s.rank, "%v was out of reach and the others go on without it: %s", me,
+			reason.Message)
 	}
 	if s.standby != nil {
 		s.standby.set(func() { s.standby.over = true }) // what this rank thinks of others no longer counts

@@ -83,8 +83,8 @@ func meetAgain(t *testing.T, n int, became []State) {
 	}))
 	know(0)
 	for _, rank := range here {
-		for s[rank].storeRank() != here[0] {
-			require.NoError(t, ctx.Err(), "rank %d has the store of rank %d, want that of rank %d", rank, s[rank].storeRank(),
+		for s[rank].storeProcess().Rank != here[0] {
+			require.NoError(t, ctx.Err(), "rank %d has the store of %v, want that of rank %d", rank, s[rank].storeProcess(),
 				here[0])
 			pause(ctx, time.Millisecond)
 		}

@@ -124,8 +124,7 @@ func (st *store) enroll(f *frameConn, hello *message, inProcess bool) {
 	switch st.phase {
 	case running:
 		refuse(true, rankError(plugin.Mismatch, hello.Member.Rank,
-			"rank %d (pid %d on host %s) came to a job whose %d ranks are complete", hello.Member.Rank, hello.Member.PID,
-			hello.Member.Host, st.world))
+			"%v came to a job whose %d ranks are complete", hello.Member, st.world))
 		return
 	case failed:
 		st.arrived++ // linger waits until all have received the failure
@@ -138,9 +137,8 @@ func (st *store) enroll(f *frameConn, hello *message, inProcess bool) {
 	}
 	if hello.World != st.world {
 		err := rankError(plugin.Mismatch, hello.Member.Rank,
-			"ranks disagree about the world size: rank %d (pid %d on host %s) says %d, rank %d (pid %d on host %s) says %d%s",
-			st.first.Rank, st.first.PID, st.first.Host, st.world, hello.Member.Rank, hello.Member.PID, hello.Member.Host,
-			hello.World, st.ifTwoJobs())
+			"ranks disagree about the world size: %v says %d, %v says %d%s", st.first, st.world, hello.Member, hello.World,
+			st.ifTwoJobs())
 		st.contradicted(err)
 		refuse(false, err)
 		return

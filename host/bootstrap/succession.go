@@ -150,7 +150,7 @@ func (s *Session) heir(skip map[int]bool) int {
 func (s *Session) hostStore(ctx context.Context) (*frameConn, error) {
 	root := newSuccessor(s, s.standby.secret)
 	root.attach() // cannot fail, as no other process knows the address
-	s.logger.Info("rendezvous: taking the store over", "rank", s.rank, "from", s.storeName())
+	s.logger.Info("rendezvous: taking the store over", "rank", s.rank, "from", s.storeProcess().String())
 	s.standby.host(root.store)
 	conn := s.standby.connect()
 	if conn == nil {

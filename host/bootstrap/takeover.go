@@ -72,8 +72,8 @@ func newSuccessor(s *Session, key secret) *Root {
 		st.members[rank] = m
 	}
 	limit := s.replyTime()
-	st.resuming = &resuming{from: s.storeName(), its: s.ofStore(), absent: map[int]*processWatch{}, said: map[int]bool{},
-		told: map[toldBy]*message{}, limit: limit}
+	st.resuming = &resuming{from: s.storeProcess().String(), its: s.ofStore(), absent: map[int]*processWatch{},
+		said: map[int]bool{}, told: map[toldBy]*message{}, limit: limit}
 	for rank, m := range st.members {
 		if m.gone || rank == s.rank {
 			continue
@@ -115,8 +115,7 @@ func (st *store) absentee(rank int, why string) {
 	if why == "" {
 		why = "it did not find the successor of " + st.resuming.from + " within " + st.resuming.limit.String()
 	}
-	m.suspicion = rankError(plugin.PeerDied, rank, "rank %d (pid %d on host %s) died: %s", rank, m.who.PID, m.who.Host,
-		why)
+	m.suspicion = rankError(plugin.PeerDied, rank, "%v died: %s", m.who, why)
 	m.finish()
 	st.asked = 0
 	st.decide()
@@ -160,8 +159,7 @@ func (st *store) readmit(f *frameConn, msg *message, inProcess bool) (refusal *p
 		case m.reason != nil:
 			return m.reason
 		}
-		return rankError(plugin.Protocol, rank, "rank %d (pid %d on host %s) came to rank %d's store twice", rank, m.who.PID,
-			m.who.Host, st.self.Rank)
+		return rankError(plugin.Protocol, rank, "%v came to rank %d's store twice", m.who, st.self.Rank)
 	}
 	st.resuming.absent[rank].stop()
 	delete(st.resuming.absent, rank)
