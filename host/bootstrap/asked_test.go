@@ -16,11 +16,9 @@ func (u *understudy) asked(f *frameConn) uint64 {
 	u.t.Helper()
 	require.NoError(u.t, f.limitReads(10*time.Second))
 	for {
-		kind, body, err := f.read()
+		m, err := f.receive()
 		require.NoError(u.t, err, "nobody asks")
-		if kind == msgPing {
-			m, err := decode(kind, body)
-			require.NoError(u.t, err)
+		if m.Kind == msgPing {
 			return m.Seq
 		}
 	}

@@ -214,11 +214,7 @@ func (j *joiner) challengeAt(ctx context.Context, m meeting, p place) *plugin.Er
 	if f.write(hello.frame()) != nil || f.limitReads(handshakeTimeout) != nil {
 		return nil
 	}
-	kind, body, err := f.read()
-	if err != nil {
-		return nil
-	}
-	reply, err := decode(kind, body)
+	reply, err := f.receive()
 	if err != nil || reply.Kind != msgRefuse || reply.Retry {
 		return nil
 	}

@@ -49,14 +49,12 @@ func comes(t *testing.T, r *Root, rank, pid int, parent processID, rival bool) *
 func (c *candidate) until(t *testing.T, kind msgKind) {
 	for c.reply == nil {
 		require.NoError(t, c.f.limitReads(30*time.Second))
-		got, body, err := c.f.read()
+		m, err := c.f.receive()
 		require.NoError(t, err)
-		m, err := decode(got, body)
-		require.NoError(t, err)
-		if got == msgWelcome || got == msgRefuse {
+		if m.Kind == msgWelcome || m.Kind == msgRefuse {
 			c.reply = m
 		}
-		if got == kind {
+		if m.Kind == kind {
 			return
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -50,6 +51,8 @@ type frameConn struct {
 	reading sync.Mutex    // guards what follows
 	left    time.Duration // that reads may still take after the part of it that runs
 	part    time.Duration
+
+	exited atomic.Bool // the peer's process has ended; what it sent last is being read
 }
 
 // waitParts is the number of parts in which a peer is waited for. Where this process is stopped (Ctrl-Z, a suspended
@@ -272,6 +275,33 @@ func (f *frameConn) read() (msgKind, []byte, error) {
 	return kind, body, err
 }
 
+// receive receives one message.
+func (f *frameConn) receive() (*message, error) {
+	kind, body, err := f.read()
+	if err != nil {
+		return nil, err
+	}
+	return decode(kind, body)
+}
+
+// limitPeer bounds reads by a peer's silence, unless expectEnd bounds them.
+func (f *frameConn) limitPeer(silence time.Duration) error {
+	if f.exited.Load() {
+		return nil
+	}
+	err := f.limitReads(silence)
+	if f.exited.Load() { // since the question above
+		err = f.limitReads(lastWords)
+	}
+	return err
+}
+
+// expectEnd is called when the peer's process has ended.
+func (f *frameConn) expectEnd() {
+	f.exited.Store(true)
+	_ = f.limitReads(lastWords) // fails if the connection is closed, which is the aim
+}
+
 // readFrame reads frame number seq. Memory grows only as bytes arrive, so a
 // length alone reserves nothing.
 func readFrame(r io.Reader, receives cipher.AEAD, seq uint64) (msgKind, []byte, error) {
@@ -304,9 +334,11 @@ func readFrame(r io.Reader, receives cipher.AEAD, seq uint64) (msgKind, []byte, 
 	return msgKind(plain[0]), plain[1:len(plain):len(plain)], nil
 }
 
-// lossReason says in words why a connection ended.
-func lossReason(err error, silence time.Duration) string {
+// lossReason says in words why the connection ended.
+func (f *frameConn) lossReason(err error, silence time.Duration) string {
 	switch {
+	case f.exited.Load():
+		return "its process has ended"
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return "it gave no sign of life for " + silence.String() + ", ten times SHUNT_HEARTBEAT"
 	case plugin.CodeOf(err) == plugin.Protocol:

@@ -403,7 +403,8 @@ func TestWhatAnEndedProcessLeavesIsToldAlike(t *testing.T) {
 		&net.OpError{Op: "read", Err: os.NewSyscallError("read", syscall.ECONNRESET)},
 		&net.OpError{Op: "write", Err: os.NewSyscallError("write", syscall.EPIPE)},
 		&net.OpError{Op: "read", Err: net.ErrClosed}} {
-		require.Equal(t, "its process has ended, or its connection was closed without a goodbye", lossReason(err, 0), "%v", err)
+		require.Equal(t, "its process has ended, or its connection was closed without a goodbye",
+			new(frameConn).lossReason(err, 0), "%v", err)
 	}
-	require.Equal(t, "its connection was lost: no route to host", lossReason(syscall.EHOSTUNREACH, 0))
+	require.Equal(t, "its connection was lost: no route to host", new(frameConn).lossReason(syscall.EHOSTUNREACH, 0))
 }

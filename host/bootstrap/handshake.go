@@ -201,16 +201,12 @@ func admit(conn net.Conn, find func(storeID) door) (*frameConn, door, *message, 
 	if err := conn.SetDeadline(time.Now().Add(handshakeTimeout)); err != nil {
 		return nil, nil, nil, err
 	}
-	kind, body, err := f.read()
+	first, err := f.receive()
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	if kind != d.awaits() {
-		return nil, nil, nil, plugin.Errorf(plugin.Protocol, "message %d came, want message %d", kind, d.awaits())
-	}
-	first, err := decode(kind, body)
-	if err != nil {
-		return nil, nil, nil, err
+	if first.Kind != d.awaits() {
+		return nil, nil, nil, plugin.Errorf(plugin.Protocol, "message %d came, want message %d", first.Kind, d.awaits())
 	}
 	return f, d, first, conn.SetDeadline(time.Time{})
 }

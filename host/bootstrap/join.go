@@ -11,7 +11,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/shunt-ccl/shunt/host/internal/logs"
@@ -403,32 +402,20 @@ func (j *joiner) wait(f *frameConn, deadline time.Time) (*message, error) {
 	// the same for all, comes first; only a dead or wedged store is not waited for.
 	const grace = 2 * time.Second
 	name, silence := "", c.Silence
-	var exited atomic.Bool
 	var watch *processWatch
 	defer func() { watch.stop() }()
 	for {
-		err := f.limitReads(min(silence, time.Until(deadline.Add(grace))))
-		if exited.Load() {
-			err = f.limitReads(lastWords)
-		}
+		err := f.limitPeer(min(silence, time.Until(deadline.Add(grace))))
 		var m *message
 		if err == nil {
-			var kind msgKind
-			var body []byte
-			if kind, body, err = f.read(); err == nil {
-				m, err = decode(kind, body)
-			}
+			m, err = f.receive()
 		}
 		if err != nil {
-			why := lossReason(err, silence)
-			if exited.Load() {
-				why = "its process has ended"
-			}
 			if name == "" {
 				return nil, plugin.Errorf(plugin.Protocol, "the store dropped rank %d: %w", c.Rank, err)
 			}
 			return nil, rankError(plugin.PeerDied, 0, "%s died while rank %d waited for other ranks to join: %s", name, c.Rank,
-				why)
+				f.lossReason(err, silence))
 		}
 		switch m.Kind {
 		case msgAdmit:
@@ -443,10 +430,7 @@ func (j *joiner) wait(f *frameConn, deadline time.Time) (*message, error) {
 				silence = neverSilent
 			}
 			watch.stop()
-			watch = watchProcess(m.Process, func() {
-				exited.Store(true)
-				_ = f.limitReads(lastWords) // fails if the connection is closed, which is the aim
-			})
+			watch = watchProcess(m.Process, f.expectEnd)
 		case msgBeat:
 		case msgWelcome:
 			welcomed(c.Rank)

@@ -32,7 +32,6 @@ type member struct {
 	inProcess bool
 	heartbeat time.Duration // interval of signs of life to it
 	silence   time.Duration // what it may be silent for while others are waited for
-	exited    atomic.Bool   // its process has ended; what it sent last is being read
 
 	// guarded by store.mu
 	state  State
@@ -181,17 +180,10 @@ func (m *member) part() {
 func (m *member) reader() {
 	defer m.store.done.Done()
 	defer close(m.read)
-	watch := watchProcess(m.process, func() {
-		m.exited.Store(true)
-		_ = m.conn.limitReads(lastWords) // fails if the connection is closed, which is the aim
-	})
+	watch := watchProcess(m.process, m.conn.expectEnd)
 	defer watch.stop()
 	for {
-		kind, body, err := m.conn.read()
-		var msg *message
-		if err == nil {
-			msg, err = decode(kind, body)
-		}
+		msg, err := m.conn.receive()
 		if err == nil {
 			err = m.store.handle(m, msg)
 		}
@@ -205,7 +197,7 @@ func (m *member) reader() {
 
 // drain swallows what a rank sends after its part has ended, until it closes.
 func (m *member) drain(err error) {
-	silent := errors.Is(err, os.ErrDeadlineExceeded) && !m.exited.Load()
+	silent := errors.Is(err, os.ErrDeadlineExceeded) && !m.conn.exited.Load()
 	if err != errParted && !silent {
 		m.conn.Close()
 		return
@@ -231,13 +223,10 @@ func (st *store) lost(m *member, err error) {
 		err = plugin.Errorf(plugin.Protocol, "it does not read the messages that it is sent")
 	}
 	m.mu.Unlock()
-	why := lossReason(err, st.silenceOf(m))
-	if m.exited.Load() {
-		why = "its process has ended"
-	}
+	why := m.conn.lossReason(err, st.silenceOf(m))
 	reason := rankError(plugin.PeerDied, m.who.Rank, "%v died: %s%s", m.who, why, st.afterPause())
 	// It may have been stopped, and must not take this process for dead.
-	if errors.Is(err, os.ErrDeadlineExceeded) && !m.exited.Load() {
+	if errors.Is(err, os.ErrDeadlineExceeded) && !m.conn.exited.Load() {
 		m.send((&message{Kind: msgRefuse, Retry: st.phase == running, Err: reason}).frame())
 	}
 	m.finish()
@@ -394,12 +383,9 @@ func (st *store) handle(m *member, msg *message) error {
 	if m.gone {
 		return errParted
 	}
-	if (st.phase == running || st.phase == gathering) && !m.exited.Load() {
-		if err := m.conn.limitReads(st.silenceOf(m)); err != nil {
+	if st.phase == running || st.phase == gathering {
+		if err := m.conn.limitPeer(st.silenceOf(m)); err != nil {
 			return err
-		}
-		if m.exited.Load() { // since the question above
-			_ = m.conn.limitReads(lastWords)
 		}
 	}
 	if st.phase != running && msg.Kind != msgBeat && msg.Kind != msgBye && msg.Kind != msgFail {

@@ -454,7 +454,7 @@ func TestRendezvousFile(t *testing.T) {
 
 func TestErrorsOfLoss(t *testing.T) {
 	for _, err := range []error{os.ErrDeadlineExceeded, plugin.Errorf(plugin.Protocol, "x"), errors.New("y")} {
-		if lossReason(err, time.Second) == "" {
+		if new(frameConn).lossReason(err, time.Second) == "" {
 			t.Error(err)
 		}
 	}

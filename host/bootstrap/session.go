@@ -246,7 +246,6 @@ var failPing = failpoint.New("rendezvous.ping", "the job's store asks this rank 
 // listen handles what one store sends. It returns when the store says goodbye,
 // with "", is lost, with what happened to it, or folds, with the reason.
 func (s *Session) listen(link *frameConn) (why string, folded *plugin.Error) {
-	var exited atomic.Bool // the store's process has ended; what it sent last is being read
 	s.mu.Lock()
 	process := s.process
 	s.mu.Unlock()
@@ -256,32 +255,16 @@ func (s *Session) listen(link *frameConn) (why string, folded *plugin.Error) {
 	if process == thisProcess() {
 		silence = neverSilent
 	}
-	watch := watchProcess(process, func() {
-		exited.Store(true)
-		_ = link.limitReads(lastWords) // fails if the connection is closed, which is the aim
-	})
+	watch := watchProcess(process, link.expectEnd)
 	defer watch.stop()
 	for {
+		err := link.limitPeer(silence)
 		var m *message
-		var err error
-		if !exited.Load() {
-			err = link.limitReads(silence)
-			if exited.Load() { // since the question above
-				err = link.limitReads(lastWords)
-			}
-		}
 		if err == nil {
-			var kind msgKind
-			var body []byte
-			if kind, body, err = link.read(); err == nil {
-				m, err = decode(kind, body)
-			}
+			m, err = link.receive()
 		}
 		if err != nil {
-			if exited.Load() {
-				return "its process has ended", nil
-			}
-			return lossReason(err, s.silence), nil
+			return link.lossReason(err, s.silence), nil
 		}
 		switch m.Kind {
 		case msgResult:

@@ -245,15 +245,11 @@ func (s *Session) introduceAgain(conn net.Conn, key secret, question bool) (*mes
 		if err := f.limitReads(s.heartbeat + s.replyTime()); err != nil {
 			return nil, nil, err
 		}
-		kind, body, err := f.read()
+		reply, err := f.receive()
 		if err != nil {
 			return nil, nil, err
 		}
-		reply, err := decode(kind, body)
-		if err != nil {
-			return nil, nil, err
-		}
-		switch kind {
+		switch reply.Kind {
 		case msgBeat:
 			if question {
 				return nil, nil, nil
@@ -263,7 +259,7 @@ func (s *Session) introduceAgain(conn net.Conn, key secret, question bool) (*mes
 		case msgRefuse:
 			return nil, nil, &refused{reply.Err, reply.Retry}
 		default:
-			return nil, nil, plugin.Errorf(plugin.Protocol, "message %d came, want a welcome", kind)
+			return nil, nil, plugin.Errorf(plugin.Protocol, "message %d came, want a welcome", reply.Kind)
 		}
 	}
 }

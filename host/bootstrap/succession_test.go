@@ -322,13 +322,9 @@ func TestSuccessorTellsOfDeaths(t *testing.T) {
 	u.s.states[2], u.s.reasons[2] = Alive, nil // rank 3 has not received it
 	f := u.arrive(3, &message{Kind: msgResumed})
 	for heard := map[int]bool{}; !heard[0] || !heard[2]; {
-		kind, body, err := f.read()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if m, err := decode(kind, body); err != nil {
-			t.Fatal(err)
-		} else if kind == msgEvent && m.State == Dead {
+		m, err := f.receive()
+		require.NoError(t, err)
+		if m.Kind == msgEvent && m.State == Dead {
 			heard[m.Rank] = true
 		}
 	}

@@ -96,20 +96,12 @@ func (u *understudy) arrive(rank int, said ...*message) *frameConn {
 func (u *understudy) expect(f *frameConn, want msgKind) *message {
 	u.t.Helper()
 	for {
-		kind, body, err := f.read()
-		if err != nil {
-			u.t.Fatal(err)
-		}
-		m, err := decode(kind, body)
-		if err != nil {
-			u.t.Fatal(err)
-		}
-		if kind == msgBeat || kind == msgEvent {
+		m, err := f.receive()
+		require.NoError(u.t, err)
+		if m.Kind == msgBeat || m.Kind == msgEvent {
 			continue
 		}
-		if kind != want {
-			u.t.Fatalf("message %d instead of %d", kind, want)
-		}
+		require.Equal(u.t, want, m.Kind)
 		return m
 	}
 }
@@ -119,11 +111,9 @@ func (u *understudy) hears(f *frameConn, rank, other int, state State, reason *p
 	u.t.Helper()
 	require.NoError(u.t, f.limitReads(10*time.Second))
 	for {
-		kind, body, err := f.read()
+		m, err := f.receive()
 		require.NoError(u.t, err, "rank %d", rank)
-		m, err := decode(kind, body)
-		require.NoError(u.t, err)
-		if kind == msgEvent && m.Rank == other {
+		if m.Kind == msgEvent && m.Rank == other {
 			require.Equal(u.t, standing{state, reason}, standing{m.State, m.Err}, "rank %d", rank)
 			return
 		}
