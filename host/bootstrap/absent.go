@@ -15,9 +15,8 @@ import (
 // namespace that no other process knows: an abstract socket with a key of its own.
 func NewLocalURL() string {
 	var name [8]byte
-	var key secret
 	rand.Read(name[:]) // never fails
-	rand.Read(key[:])
+	key := newNonce()
 	return "unix://@shunt-run-" + hex.EncodeToString(name[:]) + "?key=" + hex.EncodeToString(key[:])
 }
 

@@ -62,9 +62,7 @@ func (c *candidate) until(t *testing.T, kind msgKind) {
 
 // openRoot opens the store of a meeting place that names no job.
 func openRoot(t *testing.T) *Root {
-	n, err := newNonce()
-	require.NoError(t, err)
-	r, err := newRoot(secret(n), storeID{1}, nil, quiet)
+	r, err := newRoot(secret(newNonce()), storeID{1}, nil, quiet)
 	require.NoError(t, err)
 	r.store.mu.Lock()
 	r.store.anyJob, r.store.parent = true, parentOf(1)

@@ -1,7 +1,6 @@
 package bootstrap
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -130,13 +129,7 @@ func (p processID) inUseBeside(self processID) bool {
 // hostFile opens a store and leaves its id in a file, readable by this user alone, which is removed when the store
 // ends. Where it could accept no connection, its error takes the id's place.
 func hostFile(path string, logger *slog.Logger) (*Root, error) {
-	fail := func(err error) (*Root, error) {
-		return nil, plugin.Errorf(plugin.System, "rendezvous file %s: %w", path, err)
-	}
-	var s secret
-	if _, err := rand.Read(s[:]); err != nil {
-		return fail(err)
-	}
+	s := secret(newNonce())
 	root, err := newRoot(s, storeID{}, []place{{"tcp", ":0"}}, logger)
 	if err != nil {
 		return nil, err
@@ -149,7 +142,7 @@ func hostFile(path string, logger *slog.Logger) (*Root, error) {
 	}
 	if err != nil {
 		root.Close()
-		return fail(err)
+		return nil, plugin.Errorf(plugin.System, "rendezvous file %s: %w", path, err)
 	}
 	root.store.mu.Lock()
 	root.store.onStop = append(root.store.onStop, func() {

@@ -37,9 +37,9 @@ var wireMagic = [4]byte{'S', 'H', 'N', 'T'}
 
 type nonce [nonceBytes]byte
 
-func newNonce() (n nonce, err error) {
-	_, err = rand.Read(n[:])
-	return n, err
+func newNonce() (n nonce) {
+	rand.Read(n[:]) // never fails
+	return n
 }
 
 func encodeGreeting(id, name storeID, n nonce) []byte {
@@ -124,10 +124,7 @@ func greet(conn net.Conn, s secret, name storeID, deadline time.Time) (*frameCon
 	if err := conn.SetDeadline(deadline); err != nil {
 		return nil, err
 	}
-	c, err := newNonce()
-	if err != nil {
-		return nil, err
-	}
+	c := newNonce()
 	if _, err := conn.Write(encodeGreeting(s.id(), name, c)); err != nil {
 		return nil, err
 	}
@@ -182,10 +179,7 @@ func admit(conn net.Conn, find func(storeID) door) (*frameConn, door, *message, 
 		}
 		return nil, nil, nil, errNoSuchStore
 	}
-	n, err := newNonce()
-	if err != nil {
-		return nil, nil, nil, err
-	}
+	n := newNonce()
 	if _, err := conn.Write(encodeReply(d.key(), c, n)); err != nil {
 		return nil, nil, nil, err
 	}

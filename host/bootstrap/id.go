@@ -2,7 +2,6 @@ package bootstrap
 
 import (
 	"crypto/hmac"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base32"
 	"hash/crc32"
@@ -182,10 +181,7 @@ func NewID(addr string) (UniqueID, *Root, error) {
 	if err := descriptors.Ready(); err != nil {
 		return UniqueID{}, nil, plugin.Errorf(plugin.CodeOf(err), "unique id: %w", err)
 	}
-	id := UniqueID{}
-	if _, err := rand.Read(id.secret[:]); err != nil {
-		return UniqueID{}, nil, plugin.Errorf(plugin.System, "unique id: random numbers: %w", err)
-	}
+	id := UniqueID{secret: secret(newNonce())}
 	network := place{network: "tcp", address: addr}
 	if addr == "" {
 		network.address = ":0"

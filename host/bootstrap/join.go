@@ -2,7 +2,6 @@ package bootstrap
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -102,11 +101,7 @@ func (c *Config) meeting() (meeting, error) {
 			return meeting{}, plugin.Errorf(plugin.InvalidArgument,
 				"join: rank %d of world %d has no meeting place: give a unique id, tcp://host:port or file:///path, or set SHUNT_ID", c.Rank, c.World)
 		}
-		m := meeting{hosted: true, once: true, text: "this process"}
-		if _, err := rand.Read(m.secret[:]); err != nil {
-			return meeting{}, plugin.Errorf(plugin.System, "join: random numbers: %w", err)
-		}
-		return m, nil
+		return meeting{secret: secret(newNonce()), hosted: true, once: true, text: "this process"}, nil
 	}
 	return parseMeeting(c.URL, c.Secret)
 }

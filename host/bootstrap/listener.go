@@ -293,9 +293,7 @@ func (h *hub) accept() {
 			if !h.makeRoom() && descriptors.Lacking(err) {
 				h.fail(descriptors.Error(err, 1))
 			}
-			wait, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
-			<-wait.Done()
-			cancel()
+			time.Sleep(10 * time.Millisecond)
 			continue
 		}
 		if err := SameUser(conn); err != nil {

@@ -68,12 +68,8 @@ func newStore(s secret, logger *slog.Logger) *store {
 	if err != nil {
 		host = "unknown host"
 	}
-	job, err := newNonce()
-	if err != nil {
-		logger.Error("rendezvous: random numbers", "reason", err) // never happens; the secret alone tells jobs apart then
-	}
 	return &store{
-		job: job, secret: s, logger: logger, self: Member{Rank: -1, PID: os.Getpid(), Host: host},
+		job: newNonce(), secret: s, logger: logger, self: Member{Rank: -1, PID: os.Getpid(), Host: host},
 		clashes: clashes{parent: identify(os.Getppid())},
 		groups:  map[string][]*storeGroup{}, changed: make(chan struct{}),
 	}

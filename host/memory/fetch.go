@@ -152,9 +152,7 @@ func (s *Share) serve() {
 			if descriptors.Lacking(err) && !s.serving() {
 				s.sayLacking()
 			}
-			wait, cancel := context.WithTimeout(context.Background(), time.Millisecond)
-			<-wait.Done()
-			cancel()
+			time.Sleep(time.Millisecond)
 			continue
 		}
 		s.slots <- struct{}{} // freed within twice serveTime, and what making takes
@@ -212,9 +210,7 @@ func (s *Share) give(conn *net.UnixConn, lack bool) error {
 		return err
 	}
 	var server [fetchNonce]byte
-	if _, err := rand.Read(server[:]); err != nil {
-		return err
-	}
+	rand.Read(server[:]) // never fails
 	if _, err := conn.Write(server[:]); err != nil {
 		return err
 	}
@@ -368,9 +364,7 @@ func dial(ctx context.Context, socket string) (*net.UnixConn, error) {
 	for {
 		conn, err := dialer.DialContext(ctx, "unix", socket)
 		if errors.Is(err, syscall.EAGAIN) && ctx.Err() == nil {
-			wait, cancel := context.WithTimeout(ctx, time.Millisecond)
-			<-wait.Done()
-			cancel()
+			time.Sleep(time.Millisecond)
 			continue
 		}
 		if err != nil {
@@ -389,10 +383,8 @@ func dial(ctx context.Context, socket string) (*net.UnixConn, error) {
 // request asks for the descriptors of a tag; asked says that the peer's server was there to be asked.
 func (s *Share) request(conn *net.UnixConn, tag string) (fds []int, asked bool, err error) {
 	var server, client [fetchNonce]byte
-	if err = bootstrap.SameUser(conn); err == nil {
-		_, err = rand.Read(client[:])
-	}
-	if err != nil {
+	rand.Read(client[:]) // never fails
+	if err := bootstrap.SameUser(conn); err != nil {
 		return nil, false, err
 	}
 	if _, err := io.ReadFull(conn, server[:]); err != nil {
