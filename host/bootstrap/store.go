@@ -94,12 +94,6 @@ func (st *store) enroll(f *frameConn, hello *message, inProcess bool) {
 	m.standby = hello.Standby
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	refuse := func(retry bool, err *plugin.Error) {
-		m.send((&message{Kind: msgRefuse, Retry: retry, Err: err}).frame())
-		m.finish()
-		m.start()
-		st.notify()
-	}
 	if st.phase == stopped { // the next store of the job may be about to open
 		st.done.Add(1)
 		go func() {
@@ -109,66 +103,69 @@ func (st *store) enroll(f *frameConn, hello *message, inProcess bool) {
 		}()
 		return
 	}
-	if hello.Rival {
-		refuse(st.challenged(hello))
-		return
+	if retry, err := st.refusalOf(hello); err != nil {
+		m.send((&message{Kind: msgRefuse, Retry: retry, Err: err}).frame())
+		m.finish()
+		m.start()
+	} else {
+		st.add(m, hello)
 	}
-	if st.ofAnother(hello) {
-		refuse(st.mayRetry(), st.clash)
-		return
-	}
-	switch st.phase {
-	case running:
-		refuse(true, rankError(plugin.Mismatch, hello.Member.Rank,
-			"%v came to a job whose %d ranks are complete", hello.Member, st.world))
-		return
-	case failed:
+	st.notify()
+}
+
+// refusalOf returns the reason why a newcomer is not to be admitted, which may fail joining for all ranks; nil admits
+// it. With retry it may come again. The caller holds mu.
+func (st *store) refusalOf(hello *message) (retry bool, err *plugin.Error) {
+	rank := hello.Member.Rank
+	switch {
+	case hello.Rival:
+		return st.challenged(hello)
+	case st.ofAnother(hello):
+		return st.mayRetry(), st.clash
+	case st.phase == running:
+		return true, rankError(plugin.Mismatch, rank, "%v came to a job whose %d ranks are complete", hello.Member, st.world)
+	case st.phase == failed:
 		st.arrived++ // linger waits until all have received the failure
-		refuse(false, st.failure)
-		return
-	}
-	if st.world == 0 {
+		return false, st.failure
+	case st.world == 0:
 		st.world, st.first = hello.World, hello.Member
 		st.members = make([]*member, st.world)
-	}
-	if hello.World != st.world {
-		err := rankError(plugin.Mismatch, hello.Member.Rank,
-			"ranks disagree about the world size: %v says %d, %v says %d%s", st.first, st.world, hello.Member, hello.World,
-			st.ifTwoJobs())
+	case st.world != hello.World:
+		err = rankError(plugin.Mismatch, rank, "ranks disagree about the world size: %v says %d, %v says %d%s", st.first,
+			st.world, hello.Member, hello.World, st.ifTwoJobs())
 		st.contradicted(err)
-		refuse(false, err)
-		return
+		return false, err
 	}
-	if hello.Err != nil && st.members[hello.Member.Rank] != nil {
-		refuse(false, hello.Err) // what became of it its connection tells
-		return
-	}
-	if other := st.members[hello.Member.Rank]; other != nil {
-		err := rankError(plugin.Mismatch, hello.Member.Rank,
-			"rank %d joined twice: as pid %d on host %s and as pid %d on host %s%s",
-			hello.Member.Rank, other.who.PID, other.who.Host, hello.Member.PID, hello.Member.Host, st.ifTwoJobs())
+	if other := st.members[rank]; other != nil {
+		if hello.Err != nil {
+			return false, hello.Err // what became of it its connection tells
+		}
+		err = rankError(plugin.Mismatch, rank, "rank %d joined twice: as pid %d on host %s and as pid %d on host %s%s", rank,
+			other.who.PID, other.who.Host, hello.Member.PID, hello.Member.Host, st.ifTwoJobs())
 		if !st.claimed(other, hello, err) {
-			refuse(st.mayRetry(), err)
-			return
+			return st.mayRetry(), err
 		}
 	}
 	if hello.Err != nil {
 		st.arrived++
 		st.failJoin(hello.Err)
-		refuse(false, hello.Err)
-		return
 	}
-	st.members[hello.Member.Rank] = m
+	return false, hello.Err
+}
+
+// add makes a newcomer one of the ranks. The caller holds mu.
+func (st *store) add(m *member, hello *message) {
+	st.members[m.who.Rank] = m
 	st.arrived++
-	if hello.Member.Rank == 0 || st.heartbeat == 0 {
+	if m.who.Rank == 0 || st.heartbeat == 0 {
 		st.heartbeat, st.silence = hello.Heartbeat, hello.Silence
 	}
-	if inProcess && (st.self.Rank < 0 || hello.Member.Rank < st.self.Rank) {
-		st.self.Rank = hello.Member.Rank
+	if m.inProcess && (st.self.Rank < 0 || m.who.Rank < st.self.Rank) {
+		st.self.Rank = m.who.Rank
 	}
 	m.send((&message{Kind: msgAdmit, Store: st.self, Process: thisProcess()}).frame())
 	m.conn.resendWithin(hello.Silence)
-	if !inProcess && m.conn.limitReads(hello.Silence) != nil {
+	if !m.inProcess && m.conn.limitReads(hello.Silence) != nil {
 		m.process = processID{} // the connection is lost already, as the reader finds out
 	}
 	m.start()
@@ -180,7 +177,6 @@ func (st *store) enroll(f *frameConn, hello *message, inProcess bool) {
 	default:
 		st.expect(time.Now().Add(hello.Left))
 	}
-	st.notify()
 }
 
 // expect makes joining fail at the given time, unless it already fails
