@@ -57,7 +57,7 @@ const (
 	Alive  State = iota // joined
 	Left                // closed its session
 	Dead                // lost without goodbye, or silent
-	GaveUp              // called Session.Fail
+	GaveUp              // called Session.Fail, or stopped waiting for the others to join just when all had
 )
 
 var stateNames = [...]string{"alive", "left", "dead", "gave up"}
@@ -108,20 +108,21 @@ const groupJob = 0xFFFFFFFF
 
 // message is any frame; which fields count depends on the kind.
 type message struct {
-	Kind   msgKind
-	Group  uint32        // by the rank's own numbering
-	Key    string        // group: its key; event: of the group, if about one
-	Ranks  []int         // group
-	Op     opKind        // op
-	Root   int           // op: index within the group
-	Tag    string        // op, cancel, result
-	Data   []byte        // op, result, tell: the rest of the frame
-	Err    *plugin.Error // cancel, fail, refuse, result, event; hello: why the rank cannot join
+	Kind  msgKind
+	Group uint32 // all that are about a group: by the rank's own numbering; fail: or groupJob
+	Key   string // group, regroup: its key; event: of the group, if about one
+	Ranks []int  // group, regroup
+	Op    opKind // op
+	Root  int    // op: index within the group
+	Tag   string // op, cancel, result
+	Data  []byte // op, result, tell: the rest of the frame
+	// cancel, fail, refuse, result, event; hello: why the rank cannot join; regroup: why the group failed
+	Err    *plugin.Error
 	Retry  bool          // refuse: try again, this store serves another round; to a rank that has joined: it was given up
 	Rank   int           // event; tell: its sender, within the group
 	State  State         // event
-	Member Member        // hello
-	World  int           // hello
+	Member Member        // hello, resume
+	World  int           // hello, resume
 	Left   time.Duration // hello: until the rank stops waiting for others
 	// hello: what the rank was told; welcome: what the store decided
 	Heartbeat, Silence time.Duration
