@@ -58,11 +58,16 @@ func (s *Session) ofStore() (ranks []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for rank := range s.members {
-		if rank == s.store.Rank || (rank != s.rank && s.contacts[rank].process == s.process) {
+		if s.withStore(rank) {
 			ranks = append(ranks, rank)
 		}
 	}
 	return ranks
+}
+
+// withStore reports whether a rank is of the store's process, as far as that is known. The caller holds mu.
+func (s *Session) withStore(rank int) bool {
+	return rank == s.store.Rank || (rank != s.rank && s.contacts[rank].process == s.process)
 }
 
 // event records the fate of a rank. The store sends it before any reply that depends
@@ -119,15 +124,8 @@ func (s *Session) push(f Failure) {
 }
 
 // lost records that the store is gone. The process that ran it died with it, so
-// that is reported as the death of its ranks. goOn is true if another store is to
-// be found; else the session ends with the reason.
-func (s *Session) lost(why string) (reason *plugin.Error, goOn bool) {
-	s.mu.Lock()
-	closed := s.closed
-	s.mu.Unlock()
-	if closed {
-		return s.closedReason(), false
-	}
+// that is reported as the death of its ranks.
+func (s *Session) lost(why string) (reason *plugin.Error) {
 	store := s.storeProcess()
 	died := func(who Member, role string) *plugin.Error {
 		if s.givenUp != nil {
@@ -143,7 +141,7 @@ func (s *Session) lost(why string) (reason *plugin.Error, goOn bool) {
 		s.push(Failure{Rank: -1, PID: s.store.PID, Host: s.store.Host, Err: reason})
 	}
 	for rank, who := range s.members {
-		if s.states[rank] != Alive || (rank != s.store.Rank && (rank == s.rank || s.contacts[rank].process != s.process)) {
+		if s.states[rank] != Alive || !s.withStore(rank) {
 			continue
 		}
 		its := reason
@@ -154,28 +152,22 @@ func (s *Session) lost(why string) (reason *plugin.Error, goOn bool) {
 		s.push(Failure{Rank: rank, PID: who.PID, Host: who.Host, Err: its})
 	}
 	s.givenUp = nil
-	return reason, true
+	return reason
 }
 
 // bye records that the store has said goodbye: to a rank that leaves, or
 // because the process that ran it leaves.
-func (s *Session) bye() (reason *plugin.Error, goOn bool) {
-	s.mu.Lock()
-	closed := s.closed
-	s.mu.Unlock()
-	if closed {
-		return s.closedReason(), false
-	}
+func (s *Session) bye() *plugin.Error {
 	store := s.storeProcess()
-	reason = rankError(plugin.Closed, store.Rank, "%v has ended the session", store)
+	reason := rankError(plugin.Closed, store.Rank, "%v has ended the session", store)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for rank := range s.members {
-		if s.states[rank] == Alive && rank != s.rank && (rank == s.store.Rank || s.contacts[rank].process == s.process) {
+		if s.states[rank] == Alive && rank != s.rank && s.withStore(rank) {
 			s.setState(rank, Left, nil)
 		}
 	}
-	return reason, true
+	return reason
 }
 
 func (s *Session) closedReason() *plugin.Error {

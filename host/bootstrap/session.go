@@ -233,12 +233,19 @@ func (s *Session) condemned(reason *plugin.Error, dead bool) {
 	s.finish(reason)
 }
 
-// bereft records that there is no store any more.
+// bereft records that there is no store any more: it is lost, which why says, or has said goodbye. goOn is true if
+// another store is to be found; else the session ends with the reason.
 func (s *Session) bereft(why string) (reason *plugin.Error, goOn bool) {
-	if why == "" {
-		return s.bye()
+	s.mu.Lock()
+	closed := s.closed
+	s.mu.Unlock()
+	switch {
+	case closed:
+		return s.closedReason(), false
+	case why == "":
+		return s.bye(), true
 	}
-	return s.lost(why)
+	return s.lost(why), true
 }
 
 var failPing = failpoint.New("rendezvous.ping", "the job's store asks this rank whether it is there")
