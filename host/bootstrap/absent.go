@@ -21,7 +21,7 @@ func NewLocalURL() string {
 }
 
 // Absent tells the ranks that wait at a meeting place that a rank will not join, and why. It is for launchers, which
-// see a rank end. It returns when those ranks have its answer, or when ctx ends: ranks may start to wait at any time.
+// see a rank end. It returns when those ranks have the reason, or when ctx ends: ranks may start to wait at any time.
 func Absent(ctx context.Context, url string, rank, world int, reason *plugin.Error) error {
 	quiet := slog.New(slog.DiscardHandler)
 	m, err := parseMeeting(url, "")

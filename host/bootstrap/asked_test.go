@@ -76,7 +76,7 @@ func TestRanksAreAskedAfterEachLoss(t *testing.T) {
 			if comes {
 				_ = ranks[5].Close()
 			} else {
-				u.root.store.absentee(5, "it does not come")
+				u.root.store.suspectLate(5, "it does not come")
 			}
 			for _, rank := range []int{2, 3, 4} {
 				require.Equal(t, uint64(2), u.asked(ranks[rank]))

@@ -72,7 +72,7 @@ func (st *store) joinGroup(m *member, msg *message) error {
 			g.index[rank] = i
 		}
 		st.groups[msg.Key] = append(st.groups[msg.Key], g)
-		if reason := absent(st.inOrder(g.ranks), func(rank int) (Member, State, *plugin.Error) {
+		if reason := firstEnd(st.inOrder(g.ranks), func(rank int) (Member, State, *plugin.Error) {
 			other := st.members[rank]
 			return other.who, other.state, other.reason
 		}); reason != nil {
@@ -93,24 +93,24 @@ func (st *store) joinGroup(m *member, msg *message) error {
 	return nil
 }
 
-// absence returns the reason why collectives with a rank fail: what it died of or gave up for,
+// endOf returns the reason why collectives with a rank fail: what it died of or gave up for,
 // or, without a reason, that it has left.
-func absence(who Member, reason *plugin.Error) *plugin.Error {
+func endOf(who Member, reason *plugin.Error) *plugin.Error {
 	if reason != nil {
 		return reason
 	}
 	return rankError(plugin.Closed, who.Rank, "%v has closed its session", who)
 }
 
-// absent returns the absence of one of the ranks that is not alive, or nil. A rank that died or gave up goes before one
-// that has left, perhaps for that reason.
-func absent(ranks []int, of func(rank int) (Member, State, *plugin.Error)) (reason *plugin.Error) {
+// firstEnd returns the end of the first of the ranks that is not alive, or nil. A rank that died or gave up goes before
+// one that has left, perhaps for that reason.
+func firstEnd(ranks []int, of func(rank int) (Member, State, *plugin.Error)) (reason *plugin.Error) {
 	for _, rank := range ranks {
 		who, state, why := of(rank)
 		if state == Alive || (reason != nil && why == nil) {
 			continue
 		}
-		reason = absence(who, why)
+		reason = endOf(who, why)
 		if why != nil {
 			return reason
 		}

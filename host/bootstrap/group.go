@@ -217,7 +217,7 @@ func (s *Session) whileAlive(ctx context.Context, ranks []int, left bool) (conte
 	alive := func() (changed <-chan struct{}) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		reason := absent(ranks, func(rank int) (Member, State, *plugin.Error) {
+		reason := firstEnd(ranks, func(rank int) (Member, State, *plugin.Error) {
 			state := s.states[rank]
 			if left && state == Left {
 				state = Alive

@@ -288,7 +288,7 @@ func (st *store) silenceOf(m *member) time.Duration {
 func (st *store) announce(m *member, reason *plugin.Error) {
 	m.reason = reason
 	st.tellState(m)
-	reason = absence(m.who, reason)
+	reason = endOf(m.who, reason)
 	for _, groups := range st.groups {
 		for _, g := range groups {
 			if _, ok := g.index[m.who.Rank]; ok {

@@ -107,7 +107,7 @@ func TestSuccessorsWaitForRanksThatMayCome(t *testing.T) {
 						2: {state, reason}})
 				}
 				u.s.states[2], u.s.reasons[2] = state, reason // which the ranks that come know
-				watches := slices.Collect(maps.Values(u.root.store.resuming.absent))
+				watches := slices.Collect(maps.Values(u.root.store.resuming.awaited))
 				resumed := &message{Kind: msgResumed}
 				ends := map[int]*frameConn{1: u.arrive(1, resumed), 3: u.arrive(3, resumed), 4: u.arrive(4, resumed)}
 				st, ctx := u.root.store, short(t, 20*time.Second)
@@ -174,7 +174,7 @@ func TestWhoIsTurnedAwayByASuccessor(t *testing.T) {
 		"a rank that has died": {func(u *understudy) *message { return u.hello(4) }, plugin.PeerDied,
 			[]string{"rank 4 has died"}},
 		"a rank that is late": {func(u *understudy) *message {
-			u.root.store.absentee(3, "")
+			u.root.store.suspectLate(3, "")
 			return u.hello(3)
 		}, plugin.PeerDied, []string{"rank 3 (pid 103 on host host) died", "it did not find the successor of rank 0"}},
 	} {

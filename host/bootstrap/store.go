@@ -420,9 +420,9 @@ func (st *store) linger(limit time.Duration) {
 		changed := st.changed
 		_, elsewhere := st.present()
 		// The ranks of another job, if there is one, are not counted.
-		absent := st.phase == failed && !st.deaf && (st.arrived < st.world || st.clash != nil)
+		late := st.phase == failed && !st.deaf && (st.arrived < st.world || st.clash != nil)
 		away := ticks > 1 && elsewhere == st.silent(awaySilent*st.heartbeat)
-		over := st.phase == stopped || ((elsewhere == 0 || away) && !absent)
+		over := st.phase == stopped || ((elsewhere == 0 || away) && !late)
 		st.mu.Unlock()
 		if over {
 			return

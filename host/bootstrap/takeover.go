@@ -11,15 +11,15 @@ import (
 // resuming is the state of a store that takes over from a lost one, until
 // every rank that is alive has come and said again what it had said before.
 type resuming struct {
-	from   string // name of the lost store, for messages
-	its    []int  // ranks of the lost store's process
-	absent map[int]*processWatch
-	said   map[int]bool // ranks that have said everything again
-	held   []heldMessage
-	told   map[toldBy]*message // the latest news
-	timer  *time.Timer
-	limit  time.Duration
-	late   bool // the time to come is over
+	from    string                // name of the lost store, for messages
+	its     []int                 // ranks of the lost store's process
+	awaited map[int]*processWatch // ranks that have not come
+	said    map[int]bool          // ranks that have said everything again
+	held    []heldMessage
+	told    map[toldBy]*message // the latest news
+	timer   *time.Timer
+	limit   time.Duration
+	late    bool // the time to come is over
 }
 
 // heldMessage is a repeated message. It waits for what the other ranks have received from the lost store.
@@ -72,13 +72,13 @@ func newSuccessor(s *Session, key secret) *Root {
 		st.members[rank] = m
 	}
 	limit := s.replyTime()
-	st.resuming = &resuming{from: s.storeProcess().String(), its: s.ofStore(), absent: map[int]*processWatch{},
+	st.resuming = &resuming{from: s.storeProcess().String(), its: s.ofStore(), awaited: map[int]*processWatch{},
 		said: map[int]bool{}, told: map[toldBy]*message{}, limit: limit}
 	for rank, m := range st.members {
 		if m.gone || rank == s.rank {
 			continue
 		}
-		st.resuming.absent[rank] = watchProcess(m.process, func() { st.absentee(rank, "its process has ended") })
+		st.resuming.awaited[rank] = watchProcess(m.process, func() { st.suspectLate(rank, "its process has ended") })
 	}
 	st.resuming.timer = time.AfterFunc(limit, st.resumeTimedOut)
 	for _, m := range st.members { // the lost store may not have notified all ranks
@@ -97,15 +97,15 @@ func (st *store) resumeTimedOut() {
 	}
 	st.mu.Unlock()
 	for rank := range st.world {
-		st.absentee(rank, "")
+		st.suspectLate(rank, "")
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.decide()
 }
 
-// absentee suspects a rank that has not come; why is "" if it is late.
-func (st *store) absentee(rank int, why string) {
+// suspectLate suspects a rank that has not come; why is "" if it is late.
+func (st *store) suspectLate(rank int, why string) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	m := st.members[rank]
@@ -161,8 +161,8 @@ func (st *store) readmit(f *frameConn, msg *message, inProcess bool) (refusal *p
 		}
 		return rankError(plugin.Protocol, rank, "%v came to rank %d's store twice", m.who, st.self.Rank)
 	}
-	st.resuming.absent[rank].stop()
-	delete(st.resuming.absent, rank)
+	st.resuming.awaited[rank].stop()
+	delete(st.resuming.awaited, rank)
 	m.conn, m.inProcess, m.process = f, inProcess, msg.Process
 	f.setSilence(st.silence)
 	if f.limitReads(st.silenceOf(m)) != nil {
@@ -363,7 +363,7 @@ func (st *store) endResuming() {
 		return
 	}
 	st.resuming.timer.Stop()
-	for _, watch := range st.resuming.absent {
+	for _, watch := range st.resuming.awaited {
 		watch.stop()
 	}
 	st.resuming = nil

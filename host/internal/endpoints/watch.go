@@ -69,7 +69,7 @@ func (s *Set) Look() {
 func (s *Set) lookAtEngine() {
 	f, base := s.GPU.Exec.EngineFailure()
 	if f == nil {
-		s.Fail(&plugin.Error{Code: plugin.Timeout, Rank: s.Rank, Message: fmt.Sprintf("the proxy of engine steps on rank %d has not answered a kernel for %v: native code of a transport blocks in start or poll", s.Rank, s.Timeout())}, true)
+		s.Fail(&plugin.Error{Code: plugin.Timeout, Rank: s.Rank, Message: fmt.Sprintf("the proxy of engine steps on rank %d has not replied to a kernel for %v: native code of a transport blocks in start or poll", s.Rank, s.Timeout())}, true)
 		return
 	}
 	// The end of a peer is reported elsewhere with a better reason than a lost connection has: wait for that.
