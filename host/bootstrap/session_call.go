@@ -58,22 +58,26 @@ func (s *Session) call(ctx context.Context, g *Group, op opKind, root int, tag s
 func (s *Session) begin(k waitKey, w *waiter, g *Group) error {
 	s.out.Lock()
 	defer s.out.Unlock()
+	if err := s.note(k, w, g); err != nil {
+		return err
+	}
+	s.say(&w.op)
+	return nil
+}
+
+// note makes the reply to a collective find its waiter.
+func (s *Session) note(k waitKey, w *waiter, g *Group) error {
 	s.mu.Lock()
-	if s.end != nil {
-		defer s.mu.Unlock()
+	defer s.mu.Unlock()
+	switch {
+	case s.end != nil:
 		return s.end
-	}
-	if s.groups[k.group] == nil {
-		defer s.mu.Unlock()
+	case s.groups[k.group] == nil:
 		return g.closedError()
-	}
-	if s.waiters[k] != nil {
-		defer s.mu.Unlock()
+	case s.waiters[k] != nil:
 		return plugin.Errorf(plugin.InvalidArgument, "rank %d waits for %s twice at once", g.rank, purposeOf(k.tag, g.key))
 	}
 	s.waiters[k] = w
-	s.mu.Unlock()
-	s.say(&w.op)
 	return nil
 }
 

@@ -20,17 +20,17 @@ func (g *Group) Tell(data []byte) error {
 		return plugin.Errorf(plugin.InvalidArgument, "the ranks of a group cannot be told %d bytes, want at most %d",
 			len(data), MaxTold)
 	}
-	s := g.session
+	s, m := g.session, &message{Kind: msgTell, Group: g.id, Data: slices.Clone(data)}
 	s.out.Lock()
 	s.mu.Lock()
 	open := s.groups[g.id] == g
 	if open {
-		g.tells = &message{Kind: msgTell, Group: g.id, Data: slices.Clone(data)}
+		g.tells = m
 	}
 	s.mu.Unlock()
 	var said <-chan struct{}
 	if open {
-		said = s.say(g.tells)
+		said = s.say(m)
 	}
 	s.out.Unlock()
 	lastWord(said)
