@@ -2,6 +2,7 @@ package bootstrap
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -30,6 +31,19 @@ type storeGroup struct {
 	aborted bool                   // a rank made it fail, see Group.Fail
 	seq     uint64                 // results so far
 	history *history               // what the ranks have received from a lost store; nil: there was none
+}
+
+// allGroups ranges over the groups. The caller holds mu.
+func (st *store) allGroups() iter.Seq[*storeGroup] {
+	return func(yield func(*storeGroup) bool) {
+		for _, sameKey := range st.groups {
+			for _, g := range sameKey {
+				if !yield(g) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // collective is one operation in progress.

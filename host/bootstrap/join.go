@@ -1,6 +1,7 @@
 package bootstrap
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,15 +65,9 @@ func (c *Config) complete() error {
 		return plugin.Errorf(plugin.InvalidArgument, "join: timeout %v, heartbeat %v or silence %v is negative", c.Timeout,
 			c.Heartbeat, c.Silence)
 	}
-	if c.Timeout == 0 {
-		c.Timeout = DefaultTimeout
-	}
-	if c.Heartbeat == 0 {
-		c.Heartbeat = DefaultHeartbeat
-	}
-	if c.Silence == 0 {
-		c.Silence = 10 * c.Heartbeat
-	}
+	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
+	c.Heartbeat = cmp.Or(c.Heartbeat, DefaultHeartbeat)
+	c.Silence = cmp.Or(c.Silence, 10*c.Heartbeat)
 	if c.Silence < 2*c.Heartbeat {
 		return plugin.Errorf(plugin.InvalidArgument, "join: silence %v is less than two heartbeats of %v", c.Silence,
 			c.Heartbeat)
@@ -124,13 +119,8 @@ func Join(ctx context.Context, c Config) (*Session, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	j := &joiner{config: c, meeting: m}
+	j := &joiner{config: c, meeting: m, self: ofThisProcess(c.Rank), restore: func() {}}
 	defer func() { j.restore() }()
-	if j.self.Host, err = os.Hostname(); err != nil || len(j.self.Host) > maxHost {
-		j.self.Host = "unknown host"
-	}
-	j.self.Rank, j.self.PID = c.Rank, os.Getpid()
-	j.restore = func() {}
 	if err := descriptors.Need(ofRank); err != nil {
 		j.lacks(err)
 	}

@@ -289,11 +289,9 @@ func (st *store) announce(m *member, reason *plugin.Error) {
 	m.reason = reason
 	st.tellState(m)
 	reason = endOf(m.who, reason)
-	for _, groups := range st.groups {
-		for _, g := range groups {
-			if _, ok := g.index[m.who.Rank]; ok {
-				g.fail(reason)
-			}
+	for g := range st.allGroups() {
+		if _, ok := g.index[m.who.Rank]; ok {
+			g.fail(reason)
 		}
 	}
 	if m.gone {

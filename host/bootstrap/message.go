@@ -2,6 +2,7 @@ package bootstrap
 
 import (
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/shunt-ccl/shunt/host/bootstrap/wire"
@@ -75,6 +76,15 @@ type Member struct {
 	Rank int
 	PID  int
 	Host string // name, for messages
+}
+
+// ofThisProcess returns a rank of this process.
+func ofThisProcess(rank int) Member {
+	host, err := os.Hostname()
+	if err != nil || len(host) > maxHost {
+		host = "unknown host"
+	}
+	return Member{Rank: rank, PID: os.Getpid(), Host: host}
 }
 
 // String names the rank and its process, or the process of a job's store that runs no rank.

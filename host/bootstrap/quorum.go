@@ -93,10 +93,8 @@ func (st *store) question() uint64 {
 func (st *store) pong(m *member, round uint64) {
 	m.round = max(m.round, min(round, st.round))
 	st.decide()
-	for _, groups := range st.groups {
-		for _, g := range groups {
-			g.recount()
-		}
+	for g := range st.allGroups() {
+		g.recount()
 	}
 }
 

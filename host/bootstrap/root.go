@@ -86,11 +86,9 @@ func (r *Root) Close() error {
 // hasAborted reports whether ranks have a group that one of them aborted: they have been told, and nobody knows when
 // they are done with it. The caller holds mu.
 func (st *store) hasAborted() bool {
-	for _, sameKey := range st.groups {
-		for _, g := range sameKey {
-			if g.aborted && len(g.ids) > 0 {
-				return true
-			}
+	for g := range st.allGroups() {
+		if g.aborted && len(g.ids) > 0 {
+			return true
 		}
 	}
 	return false

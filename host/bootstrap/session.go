@@ -190,8 +190,7 @@ func (s *Session) reader(link *frameConn) {
 				continue
 			}
 			s.logger.Warn("rendezvous: the store has no successor for this rank", "rank", s.rank, "reason", err)
-			var refusal *refused
-			if errors.As(err, &refusal) {
+			if refusal, is := errors.AsType[*refused](err); is {
 				s.condemned(refusal.reason, true)
 				return
 			}

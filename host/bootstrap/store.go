@@ -64,12 +64,8 @@ type store struct {
 }
 
 func newStore(s secret, logger *slog.Logger) *store {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown host"
-	}
 	return &store{
-		job: newNonce(), secret: s, logger: logger, self: Member{Rank: -1, PID: os.Getpid(), Host: host},
+		job: newNonce(), secret: s, logger: logger, self: ofThisProcess(-1),
 		clashes: clashes{parent: identify(os.Getppid())},
 		groups:  map[string][]*storeGroup{}, changed: make(chan struct{}),
 	}

@@ -76,8 +76,7 @@ func (s *Session) succeed() (*frameConn, error) {
 					return link, nil
 				}
 				// That store counts without this rank, but does not know yet whether it may continue.
-				var refusal *refused
-				if errors.As(err, &refusal) && !refusal.retry {
+				if refusal, is := errors.AsType[*refused](err); is && !refusal.retry {
 					return nil, refusal
 				}
 			}
@@ -95,9 +94,9 @@ func (s *Session) succeed() (*frameConn, error) {
 			return link, nil
 		}
 		errs = append(errs, fmt.Errorf("rank %d: %w", rank, err))
-		var refusal *refused
+		refusal, is := errors.AsType[*refused](err)
 		switch {
-		case !errors.As(err, &refusal):
+		case !is:
 			skip[rank] = true
 		case !refusal.retry:
 			return nil, refusal
@@ -189,8 +188,8 @@ func (s *Session) follow(ctx context.Context, rank int) (*frameConn, error) {
 		defer watch.stop()
 		var err error
 		link, err = s.resumeAt(ctx, conn, key)
-		var refusal *refused
-		return err == nil || errors.As(err, &refusal), err
+		_, is := errors.AsType[*refused](err)
+		return err == nil || is, err
 	})
 	return link, err
 }

@@ -267,11 +267,9 @@ func (st *store) resume() {
 	}
 	old := st.resuming
 	st.endResuming()
-	for _, groups := range st.groups {
-		for _, g := range groups {
-			if g.history != nil {
-				g.failAgain(old.held)
-			}
+	for g := range st.allGroups() {
+		if g.history != nil {
+			g.failAgain(old.held)
 		}
 	}
 	for by, msg := range old.told {
@@ -296,10 +294,8 @@ func (st *store) resume() {
 			}
 		}
 	}
-	for _, groups := range st.groups {
-		for _, g := range groups {
-			g.history = nil
-		}
+	for g := range st.allGroups() {
+		g.history = nil
 	}
 }
 
