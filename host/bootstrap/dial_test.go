@@ -207,14 +207,26 @@ func TestWhyRanksStayAway(t *testing.T) {
 	require.ErrorContains(t, errs[0], "; rank 0 is on host ")
 	require.ErrorContains(t, errs[0], ", which has no address 192.0.2.1")
 
-	url = fmt.Sprintf("tcp://127.0.0.1:%d", freePort(t))
+	port := freePort(t)
+	url = fmt.Sprintf("tcp://127.0.0.1:%d-%d", port, port+9)
 	dialing(t)
 	first := make(chan error, 1)
 	go func() {
-		first <- joinErrors(t, Config{Rank: 0, World: 2, URL: url, Secret: "one", Timeout: 5 * time.Second})[0]
+		first <- joinErrors(t, Config{Rank: 0, World: 2, URL: url, Secret: "one", Timeout: time.Minute})[0]
 	}()
-	other := joinErrors(t, Config{Rank: 1, World: 2, URL: url, Secret: "two", Timeout: 4 * time.Second})[0]
+	other := joinErrors(t, Config{Rank: 1, World: 2, URL: url, Secret: "two", Timeout: time.Minute})[0]
 	require.ErrorContains(t, other, "another secret")
+	m, err := parseMeeting(url, "one")
+	require.NoError(t, err)
+	st, waits := lookup(m.secret.id()), false
+	for ctx := short(t, 30*time.Second); !waits; pause(ctx, time.Millisecond) {
+		require.NoError(t, ctx.Err(), "rank 0 has not come")
+		st.mu.Lock()
+		if waits = st.arrived == 1; waits {
+			st.expect(time.Now()) // the time to join is over
+		}
+		st.mu.Unlock()
+	}
 	require.ErrorContains(t, <-first,
 		"; a rank came from 127.0.0.1 with another secret: SHUNT_SECRET or secret= is not the same on all ranks")
 }
