@@ -80,7 +80,7 @@ func Whose(err error, ranks []int, label string) error {
 	}
 	whose := &plugin.Error{Code: plugin.CodeOf(err), Rank: -1, Cause: err,
 		Message: fmt.Sprintf("%s (its ranks, from 0 on, are ranks %s of %s)", err, shown, label)}
-	if e := (*plugin.Error)(nil); errors.As(err, &e) && e.Rank >= 0 && e.Rank < len(ranks) {
+	if e, is := errors.AsType[*plugin.Error](err); is && e.Rank >= 0 && e.Rank < len(ranks) {
 		whose.Rank = ranks[e.Rank]
 	}
 	return whose
