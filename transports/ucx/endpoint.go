@@ -124,8 +124,10 @@ func (e *endpoint) open() error {
 	}
 	var report C.shunt_native_report
 	var worker *C.ux_worker
+	devices := C.CString(e.library.devices())
+	defer C.free(unsafe.Pointer(devices))
 	if status := C.ux_open(e.library.table, C.int(e.config.Rank), C.int(e.config.World),
-		(*C.char)(unsafe.Pointer(&e.memory[0])), &worker, &report); status != C.SHUNT_OK {
+		(*C.char)(unsafe.Pointer(&e.memory[0])), devices, &worker, &report); status != C.SHUNT_OK {
 		return failure("making a worker", status, &report)
 	}
 	return e.keep(worker)

@@ -18,17 +18,25 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// slow is a library whose ucp_init installs a handler, notes that it has begun and ends when a file is there.
+// slow is a library that notes which devices it is told to use, and whose ucp_init installs a handler, notes that it
+// has begun and ends when a file is there.
 const slow = `
 #include <fcntl.h>
 #include <signal.h>
 #include <stddef.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 static char x[8];
 static int events;
 void ucp_get_version(unsigned *a, unsigned *b, unsigned *c) { *a = 1; *b = 13; *c = 0; }
 signed char ucp_config_read(const char *a, const char *b, void **c) { *c = x; return 0; }
+signed char ucp_config_modify(void *c, const char *name, const char *value) {
+  if (strcmp(name, "NET_DEVICES")) return 0;
+  int fd = open(DEVICES, O_CREAT | O_RDWR, 0600);
+  if (write(fd, value, strlen(value)) < 0) return -1;
+  return close(fd);
+}
 signed char ucp_init_version(unsigned a, unsigned b, const void *p, void *c, void **out) {
   signal(SIGTTIN, (void (*)(int))ucp_get_version);
   close(open(BEGUN, O_CREAT | O_RDWR, 0600));
@@ -51,15 +59,16 @@ func loadSlow(t *testing.T, result int) (at func(name string) string) {
 	source := slow
 	for _, name := range symbols() {
 		switch name {
-		case "ucp_get_version", "ucp_config_read", "ucp_init_version", "ucp_worker_create", "ucp_worker_get_efd",
-			"ucp_worker_destroy", "ucp_worker_get_address", "ucs_status_string":
+		case "ucp_get_version", "ucp_config_read", "ucp_config_modify", "ucp_init_version", "ucp_worker_create",
+			"ucp_worker_get_efd", "ucp_worker_destroy", "ucp_worker_get_address", "ucs_status_string":
 		default:
 			source += "int " + name + "(void) { return 0; }\n"
 		}
 	}
 	require.NoError(t, os.WriteFile(at("slow.c"), []byte(source), 0o600))
 	out, err := builttest.Command("cc", "-shared", "-fPIC", "-o", at("libucp.so"), fmt.Sprintf("-DBEGUN=%q", at("begun")),
-		fmt.Sprintf("-DEND=%q", at("end")), fmt.Sprint("-DRESULT=", result), at("slow.c")).CombinedOutput()
+		fmt.Sprintf("-DEND=%q", at("end")), fmt.Sprintf("-DDEVICES=%q", at("devices")),
+		fmt.Sprint("-DRESULT=", result), at("slow.c")).CombinedOutput()
 	require.NoError(t, err, string(out))
 	t.Setenv(Variable, at("libucp.so"))
 	return at

@@ -135,10 +135,10 @@ static int over_tcp(void) {
 }
 
 /*
- * UCX as its variables say, but that TCP connects without blocking: while a peer's host is out of reach, a connect that
- * blocks holds the worker for minutes, and a call could not be given up.
+ * UCX as its variables say, but with the network devices that are given, and that TCP connects without blocking: while
+ * a peer's host is out of reach, a connect that blocks holds the worker for minutes, and a call could not be given up.
  */
-static ux_status init(ux_worker *w) {
+static ux_status init(ux_worker *w, const char *devices) {
   ux_params params = {.mask = UX_PARAM_FEATURES, .features = UX_FEATURE_TAG | UX_FEATURE_WAKEUP};
   /* UCX warns of the other name and, before 1.14, where no TCP is used. */
   const char *name = ux_version(w->f) < 1014 ? "CONN_NB" : "TCP_CONN_NB";
@@ -146,13 +146,14 @@ static ux_status init(ux_worker *w) {
   ux_status status = w->f->ucp_config_read(NULL, NULL, &config);
   if (status != UX_OK) return status;
   if (over_tcp() && !getenv("UCX_TCP_CONN_NB")) w->f->ucp_config_modify(config, name, "y"); /* at worst it blocks */
+  if (*devices && over_tcp()) w->f->ucp_config_modify(config, "NET_DEVICES", devices); /* at worst it uses all */
   status = w->f->ucp_init_version(1, 11, &params, config, &w->context);
   w->f->ucp_config_release(config);
   return status;
 }
 
-static shunt_status make(const ux_table *table, int rank, int world, char *memory, ux_worker **out,
-                         shunt_native_report *report) {
+static shunt_status make(const ux_table *table, int rank, int world, char *memory, const char *devices,
+                         ux_worker **out, shunt_native_report *report) {
   ux_worker *w = calloc(1, sizeof *w);
   ux_peer *peers = calloc((size_t)world, sizeof *peers);
   if (!w || !peers) {
@@ -173,7 +174,7 @@ static shunt_status make(const ux_table *table, int rank, int world, char *memor
   const char *what = "a descriptor";
   if (status == UX_OK) {
     what = "ucp_init";
-    status = init(w);
+    status = init(w, devices);
   }
   if (status == UX_OK) {
     ux_worker_params worker = {.mask = UX_WORKER_THREAD_MODE, .thread_mode = UX_THREAD_SERIALIZED};
@@ -199,14 +200,14 @@ static shunt_status make(const ux_table *table, int rank, int world, char *memor
 }
 
 /* Signals are the program's: neither UCX's threads nor this one's take any. */
-shunt_status ux_open(const ux_table *table, int rank, int world, char *memory, ux_worker **out,
+shunt_status ux_open(const ux_table *table, int rank, int world, char *memory, const char *devices, ux_worker **out,
                      shunt_native_report *report) {
   sigset_t all, before;
   ux_handlers kept;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   ux_keep_handlers(&kept);
-  shunt_status status = make(table, rank, world, memory, out, report);
+  shunt_status status = make(table, rank, world, memory, devices, out, report);
   ux_restore_handlers(&kept);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   return status;

@@ -135,8 +135,9 @@ void ux_restore_handlers(const ux_handlers *handlers);
 /* What an endpoint has of UCX: a worker, and a connection to each rank. */
 typedef struct ux_worker ux_worker;
 
-/* A worker of a rank. memory is the endpoint's region, where exchanges find their tables. */
-shunt_status ux_open(const ux_table *table, int rank, int world, char *memory, ux_worker **out,
+/* A worker of a rank. memory is the endpoint's region, where exchanges find their tables, devices the network devices
+ * that UCX is to use; "": as its variables say. */
+shunt_status ux_open(const ux_table *table, int rank, int world, char *memory, const char *devices, ux_worker **out,
                      shunt_native_report *report);
 
 /* The worker's address, which peers connect to. It is freed with ux_free_address. */
