@@ -164,6 +164,9 @@ func (o *Observer) RunFailure(err error, plans Plans) *plugin.Error {
 			reason.Rank = detail.Rank
 			place := o.Topology.Places[detail.Rank]
 			reason.Message += fmt.Sprintf("; rank %d is pid %d on host %s", detail.Rank, place.PID, place.Host)
+			if detail.Code == plugin.PeerDied && !o.Topology.SameHost(detail.Rank, o.Rank) && !o.heard(detail.Rank) {
+				reason.Message += "; hosts reach each other by the interfaces that their transport uses" + o.interfaces()
+			}
 		}
 		if detail.Code == plugin.Mismatch { // what the ranks have called says more, where it is known
 			if known := o.contradiction(detail.Rank); known != nil {

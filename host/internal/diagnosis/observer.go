@@ -88,8 +88,7 @@ func (o *Observer) peerTimeout(peer int, where string, deadline time.Duration) *
 			reason.Message += "; where both send first, each waits for the other's recv: calls of one group run together"
 		}
 		if what := WaitsForNetwork(o.Rank, ours, peer, theirs); what != "" && !o.Topology.SameHost(peer, o.Rank) {
-			reason.Message += fmt.Sprintf(", so %s waits for the network: host %s and host %s must reach each other on all ports, and by the interfaces that their transport uses",
-				what, o.Topology.Places[peer].Host, o.Topology.Places[o.Rank].Host)
+			reason.Message += fmt.Sprintf(", so %s waits for the network: %s", what, o.network(peer))
 		}
 	}
 	reason.Message += o.rejections(absence)

@@ -33,8 +33,8 @@ func TestFirewall(t *testing.T) {
 			for _, p := range w.ranks {
 				if e := p.find("error"); does == "calls" && assert.NotNil(t, e, "rank %d", p.rank) {
 					assert.Equal(t, "timeout", e.Code)
-					assert.Regexp(t, `got no response from peer rank \d .*host node[01] and host node[01] must reach each other`,
-						e.Text)
+					assert.Regexp(t, `got no response from peer rank \d .*host node[01] and host node[01] must reach each other .*`+
+						`\(UCX_NET_DEVICES names them for UCX, and host node[01] has .*eth0 10\.0\.0\.[12]`, e.Text)
 				} else if does == "nothing" {
 					assert.Nil(t, e, "rank %d", p.rank)
 				}
@@ -59,20 +59,45 @@ func TestUnreachableNetwork(t *testing.T) {
 		if e := p.find("error"); assert.NotNil(t, e, "rank %d", p.rank) {
 			assert.Equal(t, "peer_died", e.Code, "rank %d: %s", p.rank, e.Text)
 			assert.Contains(t, e.Text, "its host and this one must reach each other on all ports", "rank %d", p.rank)
+			assert.Regexp(t, `UCX_NET_DEVICES names them for UCX, and host node[01] has common .*, eth0 10\.9\.0\.[12]`, e.Text)
 		}
 	}
 	w.sane()
 }
 
+// TestNetworkThatStops: where calls have passed, no error says that the hosts must reach each other.
+func TestNetworkThatStops(t *testing.T) {
+	t.Parallel()
+	w := running(t, []int{0, 1}, Program{Pause: time.Millisecond})
+	stopped := Condition{Stops: func(frame []byte) bool { from, to := ports(frame); return from != 29500 && to != 29500 }}
+	w.hosts[0].Links[0].Set(stopped, stopped)
+	w.all(60*time.Second, "ended")
+	for _, p := range w.ranks {
+		if e := p.find("error"); assert.NotNil(t, e, "rank %d", p.rank) {
+			assert.Equal(t, "timeout", e.Code, "rank %d: %s", p.rank, e.Text)
+			assert.Regexp(t, `the network: earlier calls passed between host node[01] and host node[01], so it is slow or `+
+				`interrupted, and SHUNT_TIMEOUT bounds a call`, e.Text)
+		}
+	}
+	w.sane()
+}
+
+// ports returns the ports of a frame of TCP, or 0.
+func ports(f []byte) (from, to int) {
+	if len(f) < 54 || f[12] != 8 || f[13] != 0 || f[23] != 6 {
+		return 0, 0
+	}
+	tcp := f[14+4*int(f[14]&15):]
+	return int(tcp[0])<<8 | int(tcp[1]), int(tcp[2])<<8 | int(tcp[3])
+}
+
 // portAsked returns the port to which a frame asks for a connection of TCP, or 0.
 func portAsked(f []byte) int {
-	if len(f) < 54 || f[12] != 8 || f[13] != 0 || f[23] != 6 {
+	_, to := ports(f)
+	if to == 0 || f[14+4*int(f[14]&15)+13]&0x12 != 2 {
 		return 0
 	}
-	if tcp := f[14+4*int(f[14]&15):]; tcp[13]&0x12 == 2 {
-		return int(tcp[2])<<8 | int(tcp[3])
-	}
-	return 0
+	return to
 }
 
 // TestNameOfTheOwnHost: where others look by a host's name, rank 0 listens, also if that host itself takes the name for
