@@ -8,6 +8,7 @@ import (
 	"fmt"
 	mathrand "math/rand/v2"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -65,7 +66,19 @@ func (r *remote) machines(world int) ([]launch.Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return launch.Fill(all, world)
+	used, err := launch.Fill(all, world)
+	if err == nil && r.address == "" && isLoopback(used[0].Host()) &&
+		slices.ContainsFunc(used, func(m launch.Machine) bool { return !isLoopback(m.Host()) }) {
+		return nil, usage("hostfile %s, line %d: other hosts cannot reach %s: write this host's name, or use --address",
+			r.hostfile, used[0].Line, used[0].Host())
+	}
+	return used, err
+}
+
+// isLoopback reports whether a host's name or address means, on each host, that host.
+func isLoopback(host string) bool {
+	at, err := netip.ParseAddr(host)
+	return host == "localhost" || (err == nil && at.Unmap().IsLoopback())
 }
 
 // spread makes of a job one whose processes are the launchers of machines, which the remote shell starts. What they

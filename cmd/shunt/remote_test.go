@@ -259,6 +259,8 @@ func TestHostfileBadInput(t *testing.T) {
 		"-oProxyCommand=x":        `"-oProxyCommand=x" is no name of a host`,
 		"slots=4":                 `"slots=4" is no name of a host`,
 		"node0 slots=1025":        "want slots=N, from 1 to 1024",
+		"\nnode0:4\n":             `line 2: "node0:4" is no name of a host; want node0 slots=4`,
+		"me@node0:16 slots=2":     `line 1: "me@node0:16" is no name of a host; want me@node0 slots=16`,
 		"a slots=1024\nb":         "a job at most 1024 ranks",
 	} {
 		flags, _ := machines(t, lines)
@@ -282,6 +284,16 @@ func TestHostfileBadInput(t *testing.T) {
 		_, stderr, code := shunt(t, slices.Concat(flags, strings.Fields(line), []string{"true"})...)
 		require.Equal(t, exitUsage, code, line)
 		require.Contains(t, stderr, want, line)
+	}
+	for _, first := range []string{"localhost", "me@localhost", "127.0.1.1", "::1"} {
+		flags, commands := machines(t, "# comment\n"+first+"\nnode1\n")
+		flags = slices.DeleteFunc(flags, func(flag string) bool { return flag == "--address" || flag == "127.0.0.1" })
+		_, stderr, code := shunt(t, append(flags, "true")...)
+		require.Equal(t, exitUsage, code, first)
+		require.Regexp(t, `hosts, line 2: other hosts cannot reach .*: write this host's name, or use --address`, stderr)
+		require.NoFileExists(t, commands, "nothing was started")
+		_, stderr, code = shunt(t, append(flags, "-n", "1", "true")...)
+		require.Zero(t, code, "%s alone: %s", first, stderr)
 	}
 	_, stderr, code := shunt(t, "agent")
 	require.Equal(t, exitUsage, code)

@@ -13,6 +13,7 @@ import (
 type Machine struct {
 	Name  string // as the remote shell takes it: host or user@host
 	Slots int    // ranks that run there at most
+	Line  int    // where it is named first
 }
 
 // Host returns the name without the user.
@@ -35,9 +36,13 @@ func ReadHostfile(path string) ([]Machine, error) {
 		if len(words) == 0 {
 			continue
 		}
-		m := Machine{Name: words[0], Slots: 1}
+		m := Machine{Name: words[0], Slots: 1, Line: number}
 		if strings.HasPrefix(m.Name, "-") || strings.ContainsAny(m.Name, "=/") || m.Host() == "" {
 			return nil, plugin.Errorf(plugin.InvalidArgument, "hostfile %s, line %d: %q is no name of a host", path, number, m.Name)
+		}
+		if host, slots, form := strings.Cut(m.Name, ":"); form && isNumber(slots) { // no address of IPv6, which has more colons
+			return nil, plugin.Errorf(plugin.InvalidArgument, "hostfile %s, line %d: %q is no name of a host; want %s slots=%s",
+				path, number, m.Name, host, slots)
 		}
 		for _, word := range words[1:] {
 			name, value, _ := strings.Cut(word, "=")
@@ -65,6 +70,8 @@ func ReadHostfile(path string) ([]Machine, error) {
 	}
 	return machines, nil
 }
+
+func isNumber(text string) bool { return text != "" && strings.Trim(text, "0123456789") == "" }
 
 // Fill returns the machines of the first world slots, with the ranks that run on each; all slots for 0.
 func Fill(machines []Machine, world int) ([]Machine, error) {
