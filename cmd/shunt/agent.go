@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strings"
@@ -163,6 +164,7 @@ func (a *agent) prepare() ([]string, error) {
 			return nil, plugin.Errorf(plugin.System, "%s: directory of records: %w", a.label(), err)
 		}
 		a.records = dir
+		removeAfterDeath(dir)
 		env = append(env, "SHUNT_RECORDS_DIR="+dir)
 	}
 	if a.job.NCCL {
@@ -173,6 +175,17 @@ func (a *agent) prepare() ([]string, error) {
 		env = append(env, a.nccl.env(os.Environ())...)
 	}
 	return env, nil
+}
+
+// removeAfterDeath has a shell remove a directory, if it is empty, once this process is killed, as the job's guard does
+// where its launcher is.
+func removeAfterDeath(dir string) {
+	cmd := exec.Command("/bin/sh", "-c", `read -r line; rmdir "$1"`, "sh", dir)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // what ends this process's group does not end it
+	if _, err := cmd.StdinPipe(); err != nil || cmd.Start() != nil {
+		return // an empty directory does no harm
+	}
+	go func() { _ = cmd.Wait() }() // which keeps the pipe open
 }
 
 // report tells the launcher of the job how the ranks ended, and hands over their records. Where that launcher is lost,
@@ -198,6 +211,7 @@ func (a *agent) report(err error) {
 	}
 	var sent []string
 	if a.records != "" {
+		defer func() { _ = os.Remove(a.records) }() // unless there are files in it
 		var err error
 		end.Skipped, err = records.Each(a.records, func(path string, text []byte) error {
 			sent = append(sent, path)
@@ -219,7 +233,6 @@ func (a *agent) report(err error) {
 			for _, path := range sent {
 				_ = os.Remove(path) // a leftover in the temporary directory does no harm
 			}
-			_ = os.Remove(a.records) // unless there are files that are no records
 		}
 	case <-time.After(keptWithin):
 	}

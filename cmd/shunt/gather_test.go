@@ -84,7 +84,10 @@ the records are in [^\n]*
 on me@node2: its launcher ended without a report; what ranks wrote is in shunt-records-\w+-2 of the temporary `+
 		`directory there\n$`, end)
 	folder := regexp.MustCompile(`shunt-records-\w+-2`).FindString(end)
-	require.DirExists(t, filepath.Join(at(flags, "me@node2"), folder))
+	require.Eventually(t, func() bool {
+		_, err := os.Stat(filepath.Join(at(flags, "me@node2"), folder))
+		return os.IsNotExist(err)
+	}, 30*time.Second, 10*time.Millisecond, "no rank has written there")
 	agrees(t, "run", stdout, "a host is lost")
 	var all runReport
 	require.NoError(t, json.Unmarshal([]byte(stdout), &all))

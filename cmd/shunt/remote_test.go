@@ -188,14 +188,16 @@ func TestHostfileWithoutAReport(t *testing.T) {
 	require.Contains(t, stderr, "the launcher on node1 exited with status 0")
 }
 
-// TestHostfileLeavesNothing: the launchers of the machines end with that of the job, also with SIGKILL.
+// TestHostfileLeavesNothing: the launchers of the machines end with that of the job, also with SIGKILL. Of the folders
+// of records only one that has some stays.
 func TestHostfileLeavesNothing(t *testing.T) {
 	flags, _ := machines(t, two)
 	self, err := os.Executable()
 	require.NoError(t, err)
 	pids := t.TempDir()
-	cmd := exec.Command(self, append(flags, "sh", "-c", `echo $$ >`+pids+`/$SHUNT_RANK.part && mv `+pids+`/$SHUNT_RANK.part `+
-		pids+`/$SHUNT_RANK; exec sleep 60`)...)
+	cmd := exec.Command(self, append(flags, "--records", t.TempDir(), "sh", "-c",
+		`[ $SHUNT_RANK = 2 ] && echo x >$SHUNT_RECORDS_DIR/x.json; echo $$ >`+pids+`/$SHUNT_RANK.part && mv `+pids+
+			`/$SHUNT_RANK.part `+pids+`/$SHUNT_RANK; exec sleep 60`)...)
 	require.NoError(t, cmd.Start())
 	var ranks []int
 	require.Eventually(t, func() bool {
@@ -216,6 +218,13 @@ func TestHostfileLeavesNothing(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return !slices.ContainsFunc(ranks, func(pid int) bool { return syscall.Kill(pid, 0) == nil })
 	}, 30*time.Second, 10*time.Millisecond, "ranks %v outlive the launcher", ranks)
+	require.Eventually(t, func() bool {
+		left, err := filepath.Glob(at(flags, "node0") + "/shunt-records-*")
+		return err == nil && len(left) == 0
+	}, 30*time.Second, 10*time.Millisecond, "the empty folder of records stays")
+	kept, err := filepath.Glob(at(flags, "me@node1") + "/shunt-records-*/x.json")
+	require.NoError(t, err)
+	require.Len(t, kept, 1)
 }
 
 // ssh by itself waits for hours for a machine that is lost.
