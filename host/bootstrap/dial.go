@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/shunt-ccl/shunt/plugin"
@@ -104,7 +105,21 @@ func (j *joiner) knock(ctx context.Context, places []place) (*frameConn, int, er
 		return nil, 0, rankError(plugin.System, j.config.Rank, "rank %d cannot join at %s: %v", j.config.Rank, j.meeting.text,
 			withFilter(errs))
 	}
-	return nil, 0, plugin.Errorf(plugin.Protocol, "%w", errs)
+	return nil, 0, plugin.Errorf(plugin.Protocol, "%w%s", errs, ofOwnHost(errs))
+}
+
+// ofOwnHost adds to the errors of a rank that found nobody at addresses of loopback that no other host is there.
+func ofOwnHost(errs ofPlaces) string {
+	for _, err := range errs {
+		var refused *net.OpError
+		if !errors.As(err, &refused) || !errors.Is(refused, syscall.ECONNREFUSED) {
+			return ""
+		}
+		if at, is := refused.Addr.(*net.TCPAddr); !is || !at.IP.IsLoopback() {
+			return ""
+		}
+	}
+	return ", where only processes of this rank's own host can listen"
 }
 
 // final reports whether no other attempt can mend an error.

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"runtime"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -299,5 +300,20 @@ func TestUnusedConnectionsAreNoStrangers(t *testing.T) {
 		root.Close() // waits for the hub
 		require.Contains(t, log.String(), c.want)
 		require.Equal(t, c.want == "", log.Len() == 0, "%s", log.String())
+	}
+}
+
+// Where every place is a rank's own host and nobody is there, the error says so: localhost is another host on each.
+func TestNobodyAtTheOwnHost(t *testing.T) {
+	const own = "own host can listen"
+	port := freePort(t)
+	for places, want := range map[string]bool{
+		fmt.Sprintf("tcp://127.0.0.1:%d", port):                      true,
+		fmt.Sprintf("tcp://localhost:%d", port):                      true,
+		fmt.Sprintf("tcp://127.0.0.1:%d,203.0.113.1:%d", port, port): false,
+	} {
+		_, err := Join(t.Context(), Config{Rank: 1, World: 2, URL: places, Timeout: 2 * time.Second, Logger: quiet})
+		require.Error(t, err)
+		require.Equal(t, want, strings.Contains(err.Error(), own), "%s: %v", places, err)
 	}
 }

@@ -334,13 +334,24 @@ func readFrame(r io.Reader, receives cipher.AEAD, seq uint64) (msgKind, []byte, 
 	return msgKind(plain[0]), plain[1:len(plain):len(plain)], nil
 }
 
+// betweenHosts reports whether the ends of the connection have addresses of two hosts.
+func (f *frameConn) betweenHosts() bool {
+	here, is := f.LocalAddr().(*net.TCPAddr)
+	there, too := f.RemoteAddr().(*net.TCPAddr)
+	return is && too && !here.IP.Equal(there.IP)
+}
+
 // lossReason says in words why the connection ended.
 func (f *frameConn) lossReason(err error, silence time.Duration) string {
 	switch {
 	case f.exited.Load():
 		return "its process has ended"
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return "it gave no sign of life for " + silence.String() + ", ten times SHUNT_HEARTBEAT"
+		why := "it gave no sign of life for " + silence.String() + ", ten times SHUNT_HEARTBEAT"
+		if f.betweenHosts() { // where no end of its process is seen
+			why += ", or the network between the hosts loses packets"
+		}
+		return why
 	case plugin.CodeOf(err) == plugin.Protocol:
 		return "it sent a malformed message: " + err.Error()
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.ErrClosedPipe),

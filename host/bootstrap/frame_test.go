@@ -408,3 +408,32 @@ func TestWhatAnEndedProcessLeavesIsToldAlike(t *testing.T) {
 	}
 	require.Equal(t, "its connection was lost: no route to host", new(frameConn).lossReason(syscall.EHOSTUNREACH, 0))
 }
+
+// addressed is a connection between two addresses.
+type addressed struct {
+	net.Conn
+	here, there net.Addr
+}
+
+func (a addressed) LocalAddr() net.Addr  { return a.here }
+func (a addressed) RemoteAddr() net.Addr { return a.there }
+
+// A host out of sight may be silent because of the network alone.
+func TestSilenceBetweenHostsMayBeTheNetworks(t *testing.T) {
+	at := func(text string) net.Addr { return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(text)) }
+	const silent, network = "it gave no sign of life for 10s, ten times SHUNT_HEARTBEAT",
+		", or the network between the hosts loses packets"
+	for _, c := range []struct {
+		here, there net.Addr
+		want        string
+	}{
+		{at("10.0.0.1:5"), at("10.0.0.2:6"), silent + network}, {at("[fd00::1]:5"), at("[fd00::2]:6"), silent + network},
+		{at("10.0.0.1:5"), at("10.0.0.1:6"), silent}, {at("127.0.0.1:5"), at("127.0.0.1:6"), silent},
+		{&net.UnixAddr{}, &net.UnixAddr{}, silent},
+	} {
+		f := &frameConn{Conn: addressed{nil, c.here, c.there}}
+		require.Equal(t, c.want, f.lossReason(os.ErrDeadlineExceeded, 10*time.Second))
+		f.exited.Store(true)
+		require.Equal(t, "its process has ended", f.lossReason(os.ErrDeadlineExceeded, 10*time.Second))
+	}
+}

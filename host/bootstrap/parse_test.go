@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -453,8 +454,9 @@ func TestRendezvousFile(t *testing.T) {
 }
 
 func TestErrorsOfLoss(t *testing.T) {
+	conn, _ := net.Pipe()
 	for _, err := range []error{os.ErrDeadlineExceeded, plugin.Errorf(plugin.Protocol, "x"), errors.New("y")} {
-		if new(frameConn).lossReason(err, time.Second) == "" {
+		if (&frameConn{Conn: conn}).lossReason(err, time.Second) == "" {
 			t.Error(err)
 		}
 	}
