@@ -43,11 +43,11 @@ func brings(f executor.Flight, rank, peer int) bool {
 
 // interfaces says how to choose the interfaces of a transport between hosts, and which this host has.
 func (o *Observer) interfaces() string {
-	variable, library := "UCX_NET_DEVICES", "UCX"
+	variable := "UCX_NET_DEVICES"
 	if o.OnDevice {
-		variable, library = "NCCL_SOCKET_IFNAME", "NCCL"
+		variable = "NCCL_SOCKET_IFNAME"
 	}
-	text := fmt.Sprintf(" (%s names them for %s", variable, library)
+	text := " (a variable of its library chooses them, such as " + variable
 	if has := interfacesOf(readInterfaces()); has != "" {
 		text += fmt.Sprintf(", and host %s has %s", o.Topology.Places[o.Rank].Host, has)
 	}

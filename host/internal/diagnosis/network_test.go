@@ -46,7 +46,7 @@ func TestTimeoutBetweenHostsNamesTheInterfaces(t *testing.T) {
 	require.NotContains(t, o.PeerTimeout(1, "").Message, "network")
 	o.Topology.Places[1].HostID = "another"
 	const reach = "so their call waits for the network: host there and host here must reach each other on all ports, and by the interfaces that their transport uses"
-	require.Contains(t, o.PeerTimeout(1, "").Message, reach+" (UCX_NET_DEVICES names them for UCX")
+	require.Contains(t, o.PeerTimeout(1, "").Message, reach+" (a variable of its library chooses them, such as UCX_NET_DEVICES")
 	o.OnDevice = true
-	require.Contains(t, o.PeerTimeout(1, "").Message, reach+" (NCCL_SOCKET_IFNAME names them for NCCL")
+	require.Contains(t, o.PeerTimeout(1, "").Message, reach+" (a variable of its library chooses them, such as NCCL_SOCKET_IFNAME")
 }
