@@ -40,7 +40,7 @@ type Pool struct {
 	free     []*block // by size, then by segment and offset
 	captures map[uint64]*capture
 	spare    []cuda.Event
-	events   uint64 // recorded so far
+	events   uint64 // numbered so far
 	number   int    // of the next segment
 	stats    Stats
 }

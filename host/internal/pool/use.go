@@ -32,7 +32,7 @@ type use struct {
 // event is recorded at a Free. Blocks that come of one block share it.
 type event struct {
 	handle cuda.Event
-	number uint64 // later ones are greater
+	number uint64 // those numbered later are greater
 	uses   int
 	passed bool
 }
@@ -128,8 +128,6 @@ func (p *Pool) record(streams []place, home *capture) (uses []use, err error) {
 		}
 		u.stream, u.capture = at.id, at.capture
 		p.mu.Lock()
-		p.events++
-		e.number = p.events
 		uses = p.join(uses, []use{u})
 		p.mu.Unlock()
 	}
@@ -141,17 +139,21 @@ func (p *Pool) record(streams []place, home *capture) (uses []use, err error) {
 	return uses, nil
 }
 
-func (p *Pool) newEvent() (*event, error) {
+// newEvent numbers an event before it is recorded: of two in one stream that of the greater number is behind the work
+// that either stands for, whichever thread records first.
+func (p *Pool) newEvent() (e *event, err error) {
 	p.mu.Lock()
+	p.events++
+	e = &event{number: p.events, uses: 1}
 	if n := len(p.spare); n > 0 {
-		e := &event{handle: p.spare[n-1], uses: 1}
+		e.handle = p.spare[n-1]
 		p.spare = p.spare[:n-1]
 		p.mu.Unlock()
 		return e, nil
 	}
 	p.mu.Unlock()
-	handle, err := p.gpu.Driver.NewEvent(p.gpu.Context, false)
-	return &event{handle: handle, uses: 1}, err
+	e.handle, err = p.gpu.Driver.NewEvent(p.gpu.Context, false)
+	return e, err
 }
 
 // join adds uses to others; of two of one stream the later stays. p.mu is held.
