@@ -33,7 +33,7 @@ type Library[T any] struct {
 // at a path, or has the loader look for a name. Results for other keys are kept apart: load depends on what they stand
 // for.
 func (s *Library[T]) Open(key string, load func(path string) (T, error)) (T, error) {
-	named := getenv(s.Variable)
+	named := Getenv(s.Variable)
 	s.mu.Lock()
 	if s.results == nil {
 		s.results = map[string]func() (T, error){}
