@@ -325,3 +325,48 @@ func TestAllocatorsWaitForNoStream(t *testing.T) {
 		})
 	}
 }
+
+// What a program registers of a symmetric allocator's memory ends by itself: the segment stays symmetric, also while
+// only one rank has deregistered.
+func TestDeregisterLeavesAnAllocatorsSegmentSymmetric(t *testing.T) {
+	const n, count = 2, 100
+	byCopy(t, n)
+	deviceWorld(t, n, func(r *rank) error {
+		a, err := r.NewAllocator(host.AllocatorOptions{Symmetric: true})
+		if err != nil {
+			return err
+		}
+		b, done := r.buffers(count)
+		p, err := a.Alloc(4*n*count, r) // where its segment begins
+		if err != nil {
+			return err
+		}
+		gather := func() error {
+			by, err := copied(r, func() error { return r.AllGather(pointer(b[0]), p, count, plugin.Float32, r) })
+			if err == nil && by != n {
+				err = fmt.Errorf("%d ranks by copies, want %d", by, n)
+			}
+			return errors.Join(err, r.expect(device(p), append(block(0, 0, count), block(1, 0, count)...)))
+		}
+		if err = errors.Join(r.Register(p, 4*n*count), gather()); err == nil && r.Rank() == 0 {
+			err = r.Deregister(p)
+		}
+		if err = errors.Join(err, gather()); err != nil {
+			return fmt.Errorf("rank 0 has deregistered: %w", err)
+		}
+		if r.Rank() == 1 {
+			err = r.Deregister(p)
+		}
+		if err = errors.Join(err, gather()); err != nil {
+			return fmt.Errorf("both have deregistered: %w", err)
+		}
+		if err = errors.Join(r.RegisterSymmetric(p, 4*n*count), gather(), r.Deregister(p), gather()); err != nil {
+			return fmt.Errorf("registered as symmetric: %w", err)
+		}
+		err = errors.Join(a.Free(p, r), r.sync(), a.Trim())
+		if s := a.Stats(); err != nil || s.Segments != 0 {
+			return fmt.Errorf("a trim left %+v, %w", s, err)
+		}
+		return done(a.Destroy())
+	})
+}

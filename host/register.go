@@ -95,7 +95,8 @@ func (c *Communicator) RegisterSymmetric(p unsafe.Pointer, bytes int64) error {
 	defer release()
 	ctx, cancel := c.observer.Deadline(c.job.Context)
 	defer cancel()
-	if err := c.endpoints.Symmetric.Register(ctx, c.group, c.endpoints.Buffers, cuda.Ptr(uintptr(p)), bytes); err != nil {
+	if _, err := c.endpoints.Symmetric.Register(ctx, c.group, c.endpoints.Buffers, cuda.Ptr(uintptr(p)), bytes,
+		false); err != nil {
 		return c.observer.WrapError("register_symmetric", err)
 	}
 	return nil

@@ -253,8 +253,8 @@ func (a *Allocator) deregister(s *pool.Segment) error {
 		return nil // likewise
 	}
 	defer release() // also where it has failed: nothing runs any more
-	_, err = a.home.Symmetric.Deregister(a.home.Buffers, s.Address)
-	return err
+	registered, _ := s.Export.(*buffers.Range)
+	return a.home.Symmetric.End(a.home.Buffers, registered)
 }
 
 // Free gives memory of Alloc back, after what is in the stream by now and in the streams of RecordStream.

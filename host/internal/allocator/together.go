@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/shunt-ccl/shunt/host/internal/buffers"
 	"github.com/shunt-ccl/shunt/host/internal/round"
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -119,9 +120,11 @@ func (a *Allocator) growTogether(n, bytes int64, failed error) error {
 		mine = err
 		err = a.agree(tag+" memory, again", err)
 	}
+	var registered *buffers.Range
 	if err == nil {
-		err = a.together(func(ctx context.Context) error {
-			return a.home.Symmetric.Register(ctx, a.home.Group, a.home.Buffers, m.Address, m.Bytes)
+		err = a.together(func(ctx context.Context) (err error) {
+			registered, err = a.home.Symmetric.Register(ctx, a.home.Group, a.home.Buffers, m.Address, m.Bytes, true)
+			return err
 		})
 	}
 	if err != nil {
@@ -130,6 +133,6 @@ func (a *Allocator) growTogether(n, bytes int64, failed error) error {
 		}
 		return err
 	}
-	a.pool.Add(m, nil)
+	a.pool.Add(m, registered)
 	return nil
 }

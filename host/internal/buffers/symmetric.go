@@ -35,6 +35,7 @@ type Range struct {
 	base      cuda.Ptr
 	bytes     int64
 	number    int64            // from 1, alike on all ranks
+	owned     bool             // an allocator's, which Deregister does not end
 	addresses []cuda.Ptr       // of every rank's range, as this rank's GPU reaches it
 	export    *Export          // in the directory; nil: a window's memory
 	pieces    []cuda.Ptr       // what the memory is: what is mapped at these addresses,
@@ -43,11 +44,13 @@ type Range struct {
 }
 
 // Register makes a range symmetric. It is collective: every rank gives a range of its own and the same number of bytes.
-// For host memory it only compares those. registry is nil where no transport reaches the buffers of peers.
-func (s *Symmetric) Register(ctx context.Context, group Group, registry *Registry, p cuda.Ptr, bytes int64) error {
+// For host memory it only compares those. registry is nil where no transport reaches the buffers of peers. What is
+// owned ends by End alone.
+func (s *Symmetric) Register(ctx context.Context, group Group, registry *Registry, p cuda.Ptr, bytes int64,
+	owned bool) (*Range, error) {
 	s.count++
 	tag := fmt.Sprintf("register symmetric memory (%s %d)", s.observer.Label, s.count)
-	r := &Range{base: p, bytes: bytes, number: s.count}
+	r := &Range{base: p, bytes: bytes, number: s.count, owned: owned}
 	all, err := s.gather(ctx, group, tag, registry, r)
 	if err == nil && s.observer.OnDevice {
 		err = group.Agree(ctx, tag+" mapped", registry.settle(ctx, r.export))
@@ -57,12 +60,12 @@ func (s *Symmetric) Register(ctx context.Context, group Group, registry *Registr
 	}
 	if err != nil {
 		_ = registry.letGo(r) // the agreed error matters more
-		return err
+		return nil, err
 	}
 	if s.observer.OnDevice {
 		s.insert(r)
 	}
-	return nil
+	return r, nil
 }
 
 // rangeExport is a rank's description of its range for the others.
@@ -208,25 +211,30 @@ func (t *Registry) letGo(r *Range) error {
 	return errors.Join(errs...)
 }
 
-// Base returns where this rank's range begins.
-func (r *Range) Base() cuda.Ptr { return r.base }
+// RegisteredAt reports whether Deregister of an address may end the range.
+func (r *Range) RegisteredAt(p cuda.Ptr) bool { return r.base == p && !r.owned }
 
 // Address returns where this rank's GPU reaches what a rank has at the offset of p, which lies in this rank's range.
 func (r *Range) Address(p cuda.Ptr, rank int) cuda.Ptr { return r.addresses[rank] + (p - r.base) }
 
-// Deregister ends the last registration that began at an address; found is false if there is none.
+// Deregister ends the last of the user's registrations that began at an address; found is false if there is none.
 func (s *Symmetric) Deregister(registry *Registry, p cuda.Ptr) (found bool, err error) {
 	var r *Range
 	for _, other := range s.sorted {
-		if other.base == p && other.export != nil && (r == nil || r.number < other.number) {
+		if other.RegisteredAt(p) && other.export != nil && (r == nil || r.number < other.number) {
 			r = other
 		}
 	}
 	if r == nil {
 		return false, nil
 	}
+	return true, s.End(registry, r)
+}
+
+// End ends a registration.
+func (s *Symmetric) End(registry *Registry, r *Range) error {
 	s.Remove(r)
-	return true, registry.letGo(r)
+	return registry.letGo(r)
 }
 
 // Release ends all registrations, before the registry is closed.

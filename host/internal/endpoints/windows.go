@@ -159,10 +159,11 @@ func (s *Set) roomForAWindow() error {
 	return nil
 }
 
-// Lent returns an open window in the symmetric range that begins at an address, which WindowAt has made; nil: none.
+// Lent returns an open window, which WindowAt has made, in a symmetric range that Deregister of an address may end;
+// nil: none.
 func (s *Set) Lent(base cuda.Ptr) *Window {
 	for _, w := range s.windows {
-		if w.lent && w.symmetric.Base() == base {
+		if w.lent && w.symmetric.RegisteredAt(base) {
 			return w
 		}
 	}
