@@ -208,6 +208,34 @@ func TestRegionsOfTwoTransportsAreTwo(t *testing.T) {
 	})...))
 }
 
+// A region that is no part of what its handle stands for, as an earlier region of its rank says, is refused on all
+// ranks; one that ends where that does is not.
+func TestRegionsLieWithinTheirHandle(t *testing.T) {
+	for beyond, want := range map[int64]string{0: "", 8: "rank 0: mapping region 1 of rank 1: transport parts: " +
+		"4096 bytes at offset 2093064 do not lie in the 2097152 bytes of handle 1"} {
+		errs := eachRank(t, 3, plugin.MemoryKindCuda, func(ctx context.Context, s *Set) error {
+			first, release, err := gpuRegion(s, 0, 2<<20)
+			if err != nil {
+				return err
+			}
+			defer release()
+			second := first
+			second.ID, second.Bytes, second.Handle.Offset = 1, 4096, first.Bytes-4096
+			if s.Rank == 1 {
+				second.Handle.Offset += beyond
+				second.Handle.Bytes += beyond
+			}
+			e := &endpoint{regions: []plugin.Region{first, second}}
+			return errors.Join(openAll(ctx, s, of("parts", plugin.MemoryKindCuda, given(e, nil))), connect(ctx, s))
+		})
+		if want == "" {
+			require.NoError(t, errors.Join(errs...))
+		} else {
+			alike(t, errs, want)
+		}
+	}
+}
+
 // Buffers of a window are mapped for every rank, and each mapping is of its rank.
 func TestBuffersOfAllRanks(t *testing.T) {
 	require.NoError(t, errors.Join(eachRank(t, 2, plugin.MemoryKindCuda, func(ctx context.Context, s *Set) error {

@@ -24,8 +24,8 @@ type GPU struct {
 	Exec    *executor.Device
 	Flights diagnosis.Flights // the latest operations
 	bus     string
-	copies  *memory.Staging        // the host's own
-	starts  map[handleKey]cuda.Ptr // where what the endpoints' handles stand for begins
+	copies  *memory.Staging          // the host's own
+	whole   map[handleKey]allocation // what the endpoints' handles stand for
 }
 
 // handleKey names what a rank's endpoint, at a base, has exported, of which regions are parts. Each transport numbers
@@ -34,6 +34,12 @@ type handleKey struct {
 	base       uint32
 	rank       int
 	generation uint64
+}
+
+// allocation is where memory is mapped as a whole, of which regions are parts.
+type allocation struct {
+	start cuda.Ptr
+	bytes int64
 }
 
 // stagingBytes is the longest copy of the host's own: patterns of the probe, and zeroes for memory that is made.
@@ -50,7 +56,7 @@ func NewGPU(driver cuda.Driver, context cuda.Context, info cuda.DeviceInfo, rank
 		return nil, errors.Join(err, exec.Close())
 	}
 	return &GPU{GPU: buffers.GPU{Driver: driver, Context: context, Ordinal: info.Ordinal}, Exec: exec, bus: info.Bus,
-		Flights: diagnosis.NewFlights(records), copies: copies, starts: map[handleKey]cuda.Ptr{}}, nil
+		Flights: diagnosis.NewFlights(records), copies: copies, whole: map[handleKey]allocation{}}, nil
 }
 
 // prepareGPU notes what GPUs may use of an endpoint, after its regions were mapped.
@@ -161,9 +167,13 @@ func (s *Set) mapDevice(e *Endpoint, r plugin.Region, rank int) (io.Closer, erro
 			plugin.DirectoryBytes(s.World))
 	}
 	key := handleKey{e.Base, rank, r.Handle.Generation}
-	if start, mapped := s.GPU.starts[key]; mapped && r.Role != plugin.RegionRoleBuffer {
+	if whole, mapped := s.GPU.whole[key]; mapped && r.Role != plugin.RegionRoleBuffer {
+		if r.Handle.Offset > whole.bytes-r.Bytes { // a rank's handles may contradict each other
+			return nil, plugin.Errorf(plugin.Protocol, "%d bytes at offset %d do not lie in the %d bytes of handle %d", r.Bytes,
+				r.Handle.Offset, whole.bytes, r.Handle.Generation)
+		}
 		// A part of what another region maps: one address for one place.
-		return nil, s.enter(e.Base, r, rank, start+cuda.Ptr(r.Handle.Offset))
+		return nil, s.enter(e.Base, r, rank, whole.start+cuda.Ptr(r.Handle.Offset))
 	}
 	behind := int64(0)
 	if r.ID == 0 && r.Role == plugin.RegionRolePrivate {
@@ -179,7 +189,7 @@ func (s *Set) mapDevice(e *Endpoint, r plugin.Region, rank int) (io.Closer, erro
 		return nil, errors.Join(err, m.Close())
 	}
 	if r.Role != plugin.RegionRoleBuffer {
-		s.GPU.starts[key] = m.Address() - cuda.Ptr(r.Handle.Offset)
+		s.GPU.whole[key] = allocation{m.Address() - cuda.Ptr(r.Handle.Offset), r.Handle.Bytes}
 	}
 	if r.ID == 0 {
 		e.first[rank] = m
