@@ -22,7 +22,10 @@ type strict struct {
 }
 
 // strictness holds the hooks of a test.
-type strictness struct{ allocated func(rank int) }
+type strictness struct {
+	allocated func(rank int)
+	keeps     atomic.Int32 // 1 + the rank whose next Free fails
+}
 
 type strictEndpoint struct {
 	plugin.Endpoint
@@ -55,7 +58,37 @@ func (e strictEndpoint) Free(ctx context.Context, id uint32) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	if e.keeps.CompareAndSwap(int32(e.rank+1), 0) {
+		return plugin.Errorf(plugin.System, "it sticks")
+	}
 	return e.Endpoint.Free(ctx, id)
+}
+
+// The memory of a window that a transport could not free keeps its place: later windows take others, on all ranks.
+func TestWindowThatCannotBeFreedBlocksNoOther(t *testing.T) {
+	strictly.allocated = func(int) {}
+	strictly.keeps.Store(2)
+	require.NoError(t, errors.Join(worldErrors(t, 2, func(_ int, o *host.Options) {
+		o.Transports = []string{"builtin:strict"}
+	}, func(c *host.Communicator) error {
+		stuck, err := c.NewWindow(t.Context(), 64)
+		if err != nil {
+			return err
+		}
+		if err := stuck.Close(); (err != nil) != (c.Rank() == 1) {
+			return fmt.Errorf("closing the window that sticks on rank 1: %w", err)
+		}
+		for range 3 {
+			w, err := c.NewWindow(t.Context(), 64)
+			if err != nil {
+				return err
+			}
+			if err := w.Close(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})...))
 }
 
 // A window that a rank gives up, as its context ends, keeps no memory: its place is free for the next one.

@@ -43,6 +43,7 @@ type Set struct {
 	// MaxWindows the ranks agree; behind them are those of windows of the caller's memory.
 	windows        map[uint32]*Window
 	placeOfWindows uint32
+	notFreed       map[uint32]bool // of the first, those whose memory an endpoint still has
 
 	share   *memory.Share               // nil in a world of one
 	control []io.Closer                 // every rank's control page
@@ -73,6 +74,7 @@ func (s *Set) Open(ctx context.Context, loaded []*carrier.Loaded, config plugin.
 	defer s.listen()
 	absent = map[string]error{}
 	s.windows, s.placeOfWindows = map[uint32]*Window{}, uint32(len(loaded)*plugin.MaxRegions)
+	s.notFreed = map[uint32]bool{}
 	infos := make([]plugin.Info, 0, len(loaded))
 	for i, l := range loaded {
 		infos = append(infos, l.Info)

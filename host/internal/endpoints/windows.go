@@ -141,13 +141,17 @@ func (s *Set) agreeOnWindow(ctx context.Context, tag string, bytes int64) (uint3
 	return 0, plugin.Errorf(plugin.OutOfMemory, "%d windows are open already, on one rank or another", MaxWindows)
 }
 
-// openWindows returns a bit for each place of a window of NewWindow, which is set if the window is open.
+// openWindows returns a bit for each place of a window of NewWindow, which is set if the window is open, or was and its
+// endpoint could not free it.
 func (s *Set) openWindows() []byte {
 	bits := make([]byte, MaxWindows/8)
 	for at := range s.windows {
 		if place := at - s.placeOfWindows; place < MaxWindows {
 			bits[place/8] |= 1 << (place % 8)
 		}
+	}
+	for place := range s.notFreed {
+		bits[place/8] |= 1 << (place % 8)
 	}
 	return bits
 }
@@ -192,12 +196,16 @@ func (w *Window) Close() error {
 	return errors.Join(w.unmap(), w.free())
 }
 
-// free gives this rank's memory back, also where the context of the call has ended: what stayed would keep its place
-// from later windows.
+// free gives this rank's memory back, also where the context of the call has ended: what stays keeps its place from
+// later windows.
 func (w *Window) free() error {
 	ctx, cancel := context.WithTimeout(context.Background(), w.set.Timeout())
 	defer cancel()
-	return w.endpoint.Endpoint.Free(ctx, w.ID)
+	err := w.endpoint.Endpoint.Free(ctx, w.ID)
+	if err != nil {
+		w.set.notFreed[w.place()-w.set.placeOfWindows] = true
+	}
+	return err
 }
 
 func (w *Window) unmap() error {
