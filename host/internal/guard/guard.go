@@ -117,6 +117,7 @@ type Endpoint struct {
 	aborting    gate
 	checking    gate
 	registering gate
+	known       registrations
 	answer      chan checked          // of a Check that is under way
 	abortErr    atomic.Pointer[error] // how Abort failed, which Close returns
 }
@@ -222,43 +223,6 @@ func (e *Endpoint) Check() error {
 	case <-timer.C:
 		return nil
 	}
-}
-
-// Register tells the endpoint of memory. A registration that comes too late is ended again.
-func (e *Endpoint) Register(ctx context.Context, m plugin.Memory) (uint64, error) {
-	what := fmt.Sprintf("register %d bytes at %#x%s", m.Bytes, m.Address, e.where)
-	return call(ctx, &e.registering, what, func() (uint64, error) {
-		r, err := e.registrar()
-		if err != nil {
-			return 0, err
-		}
-		return r.Register(ctx, m)
-	}, func(key uint64, err error) {
-		if r, none := e.registrar(); err == nil && none == nil {
-			_ = r.Deregister(context.Background(), key)
-		}
-	})
-}
-
-// Deregister ends a registration.
-func (e *Endpoint) Deregister(ctx context.Context, key uint64) error {
-	_, err := call(ctx, &e.registering, fmt.Sprintf("deregister memory%s", e.where), func() (none, error) {
-		r, err := e.registrar()
-		if err != nil {
-			return none{}, err
-		}
-		return none{}, r.Deregister(ctx, key)
-	}, nil)
-	return err
-}
-
-func (e *Endpoint) registrar() (plugin.Registrar, error) {
-	r, ok := e.inner.(plugin.Registrar)
-	if !ok {
-		return nil, plugin.Errorf(plugin.Unsupported, "%s has feature %s and its endpoint no methods Register and Deregister",
-			e.gate.who, plugin.FeatureRegistration)
-	}
-	return r, nil
 }
 
 func (e *Endpoint) exchanger() (plugin.Exchanger, error) {
