@@ -3,6 +3,7 @@ package buffers
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/shunt-ccl/shunt/cuda"
@@ -28,6 +29,10 @@ type Engines struct {
 	*diagnosis.Observer
 	gpu  GPU
 	exec *executor.Device // nil for host memory
+
+	// ending is held by calls of Registrar, of which there is one at a time, and while registrations are added or end. It
+	// is taken before mu: operations whose memory is registered do not wait for an engine that ends something else.
+	ending sync.Mutex
 
 	mu      lockorder.Mutex
 	list    []*engine
@@ -55,6 +60,7 @@ type engine struct {
 	off    bool // it registers nothing
 	known  []*registration
 	failed map[allocation]bool // allocations that it could not register
+	late   []late              // host memory whose end has timed out
 	told   bool                // that a registration could not be ended
 }
 
@@ -65,7 +71,7 @@ type registration struct {
 	used    uint64  // the last operation that used it
 	leaving bool    // operations to come do not use it, unless they have nothing else
 	broken  bool    // some of its memory is gone
-	ending  bool    // its end was tried, and may come yet
+	ending  bool    // its end is tried, or was, and may come yet
 	graphs  []inUse // that have captured operations which use it
 }
 
@@ -80,6 +86,12 @@ type own struct {
 	bytes int64
 	times int
 	keys  map[*engine]uint64
+}
+
+// late is a registration of host memory that is to end, and has not yet.
+type late struct {
+	key    uint64
+	memory span
 }
 
 // registerTime bounds a call of an engine.
@@ -157,15 +169,22 @@ func (t *Engines) roundSpans(rounds []executor.DeviceLaunch) (list []span) {
 
 func (t *Engines) before(base uint32, stream cuda.Stream, memory []span) error {
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	t.begun++
 	e := t.of(base)
+	known := true
+	for i := range memory {
+		known = known && t.use(e, memory, i)
+	}
+	t.mu.Unlock()
+	if known {
+		return nil
+	}
+	t.ending.Lock()
+	defer t.ending.Unlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	for i, s := range memory {
-		if s.bytes <= 0 || s.base == 0 || e.off && len(e.known) == 0 || i > 0 && s == memory[i-1] { // in place
-			continue
-		}
-		if r := e.find(s); r != nil && t.still(r, s) {
-			r.used, r.leaving = t.begun, r.broken
+		if t.use(e, memory, i) {
 			continue
 		}
 		if err := t.register(e, s, stream); err != nil {
@@ -174,6 +193,21 @@ func (t *Engines) before(base uint32, stream cuda.Stream, memory []span) error {
 		}
 	}
 	return nil
+}
+
+// use notes that the operation which begins uses the registration of its memory i; false: there may have to be one, and
+// there is none. t.mu is held.
+func (t *Engines) use(e *engine, memory []span, i int) bool {
+	s := memory[i]
+	if s.bytes <= 0 || s.base == 0 || e.off && len(e.known) == 0 || i > 0 && s == memory[i-1] { // in place
+		return true
+	}
+	r := e.find(s)
+	if r == nil || !t.still(r, s) {
+		return false
+	}
+	r.used, r.leaving = t.begun, r.broken
+	return true
 }
 
 // After ends what Before or BeforeRounds has begun. An operation that was captured keeps what it uses.
@@ -260,7 +294,7 @@ func (r *registration) captured() bool {
 	return len(r.graphs) > 0
 }
 
-// register makes an engine know what an address range lies in. t.mu is held.
+// register makes an engine know what an address range lies in. t.ending and t.mu are held.
 func (t *Engines) register(e *engine, s span, stream cuda.Stream) error {
 	if err := t.endStale(e, s); err != nil {
 		return err
@@ -391,17 +425,21 @@ func (t *Engines) end(e *engine, r *registration) error {
 	return nil
 }
 
-// drop ends a registration. It stays, for another try, if the engine had no time. t.mu is held.
+// drop ends a registration. It stays, for another try, if the engine had no time. t.ending and t.mu are held, but t.mu
+// not while the engine is called.
 func (t *Engines) drop(e *engine, r *registration) error {
-	r.leaving = true
+	r.leaving, r.ending = true, true
+	t.mu.Unlock()
 	err := t.deregister(e, r.key)
-	if r.ending = plugin.CodeOf(err) == plugin.Timeout; r.ending {
+	t.mu.Lock()
+	if plugin.CodeOf(err) == plugin.Timeout {
 		return err
 	}
 	e.known = slices.DeleteFunc(e.known, func(k *registration) bool { return k == r })
 	return nil
 }
 
+// deregister calls an engine. t.ending is held.
 func (t *Engines) deregister(e *engine, key uint64) error {
 	ctx, cancel := context.WithTimeout(context.Background(), registerTime)
 	defer cancel()

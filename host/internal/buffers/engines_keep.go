@@ -37,6 +37,8 @@ func (t *Engines) Keep(ctx context.Context) {
 
 // look checks the registrations from number next on, over all engines, and returns the number at which it has stopped.
 func (t *Engines) look(next int) int {
+	t.ending.Lock()
+	defer t.ending.Unlock()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var all []*registration
@@ -84,7 +86,7 @@ func (t *Engines) settle() {
 }
 
 // thin marks the least recently used registrations of an engine over the limit, and ends the marked ones that no
-// operation uses. t.mu is held.
+// operation uses. t.ending and t.mu are held, but t.mu not all the time.
 func (t *Engines) thin(e *engine) {
 	staying := slices.DeleteFunc(slices.Clone(e.known), func(r *registration) bool { return r.leaving })
 	free := slices.DeleteFunc(slices.Clone(staying), func(r *registration) bool { return r.captured() })
@@ -114,6 +116,8 @@ func (t *Engines) Forget(p cuda.Ptr) (found bool) {
 	if t == nil {
 		return false
 	}
+	t.ending.Lock()
+	defer t.ending.Unlock()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if found = t.asked[p] > 0; found {
@@ -135,12 +139,14 @@ func (t *Engines) Forget(p cuda.Ptr) (found bool) {
 	return found
 }
 
-// atHost calls do, with t.mu held, with an address of the user's and the host memory that is registered there, or nil.
-// Without engines it does nothing.
+// atHost calls do, with t.ending and t.mu held, with an address of the user's and the host memory that is registered
+// there, or nil. Without engines it does nothing.
 func (t *Engines) atHost(p unsafe.Pointer, do func(at cuda.Ptr, have *own)) {
 	if t == nil {
 		return
 	}
+	t.ending.Lock()
+	defer t.ending.Unlock()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	at := cuda.Ptr(uintptr(p))
@@ -158,7 +164,7 @@ func (t *Engines) RegisterHost(p unsafe.Pointer, bytes int64) {
 		if bytes <= have.bytes {
 			return
 		}
-		t.endHost(have)
+		t.endHost(at, have)
 		have.bytes = bytes
 		t.made++
 		for _, e := range t.list {
@@ -171,6 +177,11 @@ func (t *Engines) RegisterHost(p unsafe.Pointer, bytes int64) {
 
 // registerHost registers host memory with an engine. t.mu is held.
 func (t *Engines) registerHost(e *engine, at cuda.Ptr, have *own) {
+	if slices.ContainsFunc(e.late, func(l late) bool { return l.memory.overlaps(span{at, have.bytes}) }) {
+		t.notRegistered(e, uint64(at), have.bytes, plugin.Errorf(plugin.System,
+			"an earlier registration of memory there has not ended yet"))
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), registerTime)
 	defer cancel()
 	key, err := e.Registrar.Register(ctx, plugin.Memory{Address: uint64(at), Bytes: have.bytes,
@@ -182,10 +193,15 @@ func (t *Engines) registerHost(e *engine, at cuda.Ptr, have *own) {
 	have.keys[e] = key
 }
 
-// endHost ends the registrations of host memory. t.mu is held.
-func (t *Engines) endHost(o *own) {
-	for e, key := range o.keys {
-		_ = t.deregister(e, key) // which logs its error
+// endHost ends the registrations of host memory at an address, and those whose end has timed out. t.mu is held.
+func (t *Engines) endHost(at cuda.Ptr, o *own) {
+	for _, e := range t.list {
+		if key, registered := o.keys[e]; registered {
+			e.late = append(e.late, late{key, span{at, o.bytes}})
+		}
+		e.late = slices.DeleteFunc(e.late, func(l late) bool {
+			return plugin.CodeOf(t.deregister(e, l.key)) != plugin.Timeout // it logs its error
+		})
 	}
 	clear(o.keys)
 }
@@ -197,7 +213,7 @@ func (t *Engines) DeregisterHost(p unsafe.Pointer) {
 			return
 		}
 		if have.times--; have.times == 0 {
-			t.endHost(have)
+			t.endHost(at, have)
 			delete(t.held, at)
 		}
 	})
@@ -209,6 +225,8 @@ func (t *Engines) End(base uint32) {
 	if e == nil {
 		return
 	}
+	t.ending.Lock()
+	defer t.ending.Unlock()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, r := range e.known {
@@ -217,10 +235,14 @@ func (t *Engines) End(base uint32) {
 	e.known, e.off = nil, true
 	for _, o := range t.held {
 		if key, registered := o.keys[e]; registered {
-			_ = t.deregister(e, key) // likewise
+			e.late = append(e.late, late{key: key})
 			delete(o.keys, e)
 		}
 	}
+	for _, l := range e.late {
+		_ = t.deregister(e, l.key) // likewise
+	}
+	e.late = nil
 }
 
 // Close releases what belongs to the device. Keep has ended, and no operation follows.
