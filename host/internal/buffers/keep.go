@@ -96,6 +96,14 @@ const (
 	fetchTime    = time.Minute
 )
 
+// A peer that is stopped gives no descriptors, and what other peers free has to be unmapped meanwhile: so the keeper
+// waits for leastPatience, and then fetches nothing from that peer for a growing pause. A peer that is only slow gets
+// more time with each try, up to longestPatience.
+const (
+	leastPatience   = 250 * time.Millisecond
+	longestPatience = 750 * time.Millisecond
+)
+
 // audit withdraws what the user has freed, which peers' mappings keep alive. It continues where it stopped the last
 // time. The lock is not held while the driver is asked, which may take a while: calls wait for it.
 func (t *Registry) audit() {
@@ -171,7 +179,7 @@ func (t *Registry) tellKernels() {
 		}
 		if known == t.everyone() {
 			t.unshare(i, e)
-		} else if e.shared && time.Since(e.entered) > fetchTime {
+		} else if e.shared && e.settling == 0 && time.Since(e.entered) > fetchTime {
 			// Its descriptors are given back. When it is missed again it is exported anew.
 			if err := t.withdraw(i); err != nil {
 				t.Logger.Warn("a buffer that peers cannot map could not be withdrawn", "communicator", t.Label, "rank", t.Rank,
@@ -198,7 +206,7 @@ func (t *Registry) tellKernels() {
 }
 
 // followPeer maps what a peer exports and unmaps what it has withdrawn.
-// With again, what could not be mapped is tried again at once.
+// With again, what could not be mapped is tried again at once, unless the peer is silent.
 func (t *Registry) followPeer(ctx context.Context, rank int, again bool) {
 	mine := t.pages[t.Rank]
 	for i := range plugin.DirectoryExports {
@@ -211,20 +219,25 @@ func (t *Registry) followPeer(ctx context.Context, rank int, again bool) {
 		if s.generation == have.generation && (have.pause == 0 || !again && now.Before(have.retry)) {
 			continue
 		}
+		silent := s.kind == plugin.HandleKindCudaVmm && now.Before(t.silent[rank].until)
+		if silent && have.mapping == nil {
+			continue
+		}
 		place := t.table + cuda.Ptr(plugin.DirectoryImport(rank, i))
-		if have.mapping != nil {
-			// The exporter has taken its word back and seen its kernels end, which wait
-			// for this rank's part: nothing reaches the memory any more.
+		if mapping := have.mapping; mapping != nil {
+			// The exporter has taken its word back and seen its kernels end, which wait for this rank's part: nothing reaches
+			// the memory any more. It is forgotten before it is closed: no symmetric range may come to hold it (see hold).
 			t.unmapped = true
 			atomic.StoreUint64(mine.mapped(rank, i), 0)
-			err := errors.Join(t.copies.Put(place, make([]byte, 8)), have.mapping.Close())
+			t.noteImport(have, imported{})
+			err := errors.Join(t.copies.Put(place, make([]byte, 8)), mapping.Close())
 			if err != nil {
 				t.Logger.Warn("a peer's buffer cannot be unmapped", "communicator", t.Label, "rank", t.Rank, "peer", rank, "reason",
 					err)
 			}
 		}
-		if s.kind == kindWindow && !t.hasWindow(s.ordinal) {
-			s = pageEntry{} // not open here yet, or no longer: it is looked at again
+		if silent || s.kind == kindWindow && !t.hasWindow(s.ordinal) { // not open here yet, or no longer
+			s = pageEntry{} // it is looked at again
 		}
 		pause := time.Duration(0)
 		if s.generation == have.generation {
@@ -243,6 +256,14 @@ func (t *Registry) followPeer(ctx context.Context, rank int, again bool) {
 				err = errors.Join(err, mapping.Close()) // the exporter does not see it as mapped, so no kernel uses it
 			}
 		}
+		if err != nil && s.kind == plugin.HandleKindCudaVmm && plugin.CodeOf(err) == plugin.Timeout {
+			t.noteImport(have, imported{})
+			t.noteSilence(rank, s.bytes, err)
+			return
+		}
+		if s.kind == plugin.HandleKindCudaVmm && time.Since(now) < leastPatience { // else its next one is as slow
+			t.silent[rank] = silence{}
+		}
 		if err != nil {
 			level := slog.LevelInfo
 			if pause > 0 { // not for what passes, as a connection that was lost while the machine was busy
@@ -260,6 +281,18 @@ func (t *Registry) followPeer(ctx context.Context, rank int, again bool) {
 		t.noteImport(have, imported{generation: s.generation, mapping: shared, address: address, bytes: s.bytes})
 		atomic.StoreUint64(mine.mapped(rank, i), s.generation)
 	}
+}
+
+// noteSilence notes that a peer did not give the descriptors of a buffer in time.
+func (t *Registry) noteSilence(rank int, bytes int64, reason error) {
+	level := slog.LevelInfo
+	if t.silent[rank].pause > 0 {
+		level = slog.LevelDebug
+	}
+	pause := min(max(2*t.silent[rank].pause, leastPause), longestPause)
+	t.silent[rank] = silence{time.Now().Add(pause), pause}
+	t.Logger.Log(context.Background(), level, "a peer's buffer is staged, as the peer does not respond", "communicator",
+		t.Label, "rank", t.Rank, "peer", rank, "bytes", bytes, "pause", pause, "reason", reason)
 }
 
 // noteImport replaces what is known of an import.

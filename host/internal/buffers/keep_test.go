@@ -109,3 +109,99 @@ func TestFreedMemoryIsWithdrawnWithinAFifthOfASecond(t *testing.T) {
 		})
 	}
 }
+
+// pieces makes a peer export memory by handle in a place of its page.
+func (t *Registry) pieces(rank, at int, generation uint64) {
+	t.pages[rank].write(at, pageEntry{generation: generation, kind: plugin.HandleKindCudaVmm,
+		base: cuda.Ptr(at+1) << 32, bytes: 2 << 20, pieces: 1})
+}
+
+// A peer that is stopped, whatever it exports, keeps no memory that was freed mapped by others for longer than a
+// second, and is asked less and less often.
+func TestSilentPeersHoldUpNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := aRegistry(t)
+		r.SetTimeout(time.Hour)
+		driver := &freeing{Driver: r.gpu.Driver}
+		r.gpu.Driver = driver
+		for i := range plugin.DirectoryExports {
+			r.pieces(1, i, 1)
+		}
+		fetches := 0
+		r.fetch = func(ctx context.Context, rank int, _ string, _ int) ([]int, error) {
+			fetches++
+			<-ctx.Done()
+			return nil, plugin.Errorf(plugin.CodeOf(ctx.Err()), "rank %d does not respond", rank)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer synctest.Wait()
+		defer cancel()
+		go r.pace(ctx, func() bool { r.followPeer(ctx, 1, true); return true }, r.audit)
+		for range 100 {
+			at := r.export(t)
+			time.Sleep(700 * time.Millisecond) // of the bubble's clock
+			freed := time.Now()
+			driver.freed.Store(uint64(r.exports[at].pieces[0]))
+			for stays := true; stays; {
+				time.Sleep(time.Millisecond)
+				r.mu.Lock()
+				stays = r.exports[at].leaving == staying
+				r.mu.Unlock()
+				require.LessOrEqual(t, time.Since(freed), time.Second)
+			}
+		}
+		cancel()
+		synctest.Wait()
+		require.LessOrEqual(t, fetches, 12, "in more than a minute")
+		require.Greater(t, fetches, 5)
+		for i := range plugin.DirectoryExports {
+			require.Zero(t, *r.pages[0].mapped(1, i), "a peer that is slow is not one whose memory cannot be mapped")
+		}
+	})
+}
+
+// A peer that takes its time gets through in the end, and then with all it exports.
+func TestSlowPeersGetThrough(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := aRegistry(t)
+		r.pieces(1, 0, 1)
+		r.pieces(1, 1, 1)
+		var answered []string
+		r.fetch = func(ctx context.Context, _ int, tag string, _ int) ([]int, error) {
+			select {
+			case <-ctx.Done():
+				return nil, plugin.Errorf(plugin.CodeOf(ctx.Err()), "too late")
+			case <-time.After(700 * time.Millisecond):
+				answered = append(answered, tag)
+				return nil, plugin.Errorf(plugin.System, "it has none")
+			}
+		}
+		began := time.Now()
+		for answered == nil {
+			r.followPeer(t.Context(), 1, false)
+			time.Sleep(keepPeriod)
+			require.Less(t, time.Since(began), 20*time.Second)
+		}
+		require.Len(t, answered, 2, "the second has as much time as the first")
+		for i := range 2 {
+			require.NotZero(t, r.imports[1][i].pause, "another error has a pause of its own")
+		}
+	})
+}
+
+// A peer's memory that is about to be unmapped is none that a symmetric range may hold.
+func TestImportsAreForgottenBeforeTheyAreClosed(t *testing.T) {
+	r := aRegistry(t)
+	holds, closed := error(nil), false
+	m := &sharedMapping{Closer: closer(func() error {
+		closed = true
+		holds = r.hold(&Range{base: 1 << 32, bytes: 64}, []rangeExport{{}, {Bytes: 64, Generation: 5}})
+		return nil
+	})}
+	m.hold()
+	r.imports[1][0] = imported{generation: 5, mapping: m, address: 1 << 33, bytes: 4096}
+	r.followPeer(t.Context(), 1, false)
+	require.True(t, closed)
+	require.ErrorIs(t, holds, plugin.Unsupported)
+	require.Zero(t, r.imports[1][0])
+}

@@ -147,8 +147,6 @@ func readLengths(b []byte, pieces int, total int64) ([]int64, error) {
 
 // openPieces maps a peer's pieces behind each other.
 func (t *Registry) openPieces(ctx context.Context, rank, at int, s pageEntry) (io.Closer, cuda.Ptr, error) {
-	ctx, cancel := context.WithTimeout(ctx, t.Timeout())
-	defer cancel()
 	var fds []int
 	defer func() {
 		for _, fd := range fds {
@@ -157,8 +155,10 @@ func (t *Registry) openPieces(ctx context.Context, rank, at int, s pageEntry) (i
 	}()
 	messages, descriptors := parts(s.pieces)
 	for part := range messages {
-		got, err := t.share.Fetch(ctx, rank, partTag(t.Label, at, s.generation, part),
+		within, cancel := context.WithTimeout(ctx, t.silent[rank].patience())
+		got, err := t.fetch(within, rank, partTag(t.Label, at, s.generation, part),
 			min(descriptors-part*memory.MaxShared, memory.MaxShared))
+		cancel()
 		if err != nil {
 			if limit, known := openFiles(); known && s.pieces > 1 {
 				err = plugin.Errorf(plugin.CodeOf(err), "message %d of %d with descriptors of %d pieces, while this process may have %d files open: %w", part+1, messages, s.pieces, limit, err)

@@ -125,6 +125,8 @@ func (t *Registry) is(x *Export) bool {
 // settle waits until all peers have mapped an export and kernels know it, the export has gone, or the communicator has
 // failed.
 func (t *Registry) settle(ctx context.Context, x *Export) error {
+	t.settles(x, 1)
+	defer t.settles(x, -1)
 	for {
 		if reason := t.Failure.Reason(); reason != nil { // peers map nothing any more
 			return reason
@@ -152,6 +154,16 @@ func (t *Registry) settle(ctx context.Context, x *Export) error {
 				uint64(e.base), t.Rank, t.Timeout())
 		case <-time.After(time.Millisecond):
 		}
+	}
+}
+
+// settles counts the calls that wait for an export, which stays shared for as long: it is they who report that peers
+// are slow.
+func (t *Registry) settles(x *Export, more int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.is(x) {
+		t.exports[x.at].settling += more
 	}
 }
 

@@ -1,6 +1,7 @@
 package buffers
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -22,4 +23,29 @@ func TestRegistrationEndsWithTheCommunicator(t *testing.T) {
 	<-r.wake // it waits
 	o.Failure.Set(&plugin.Error{Code: plugin.PeerDied, Rank: 1, Message: "rank 1 died"})
 	require.ErrorIs(t, <-ended, plugin.PeerDied)
+}
+
+// A buffer stays exported while its user waits for peers to map it, however long they take: that they are slow is what
+// the user is told, and not that the memory was freed. Without a user it is given up.
+func TestSlowPeersAreNoFreedMemory(t *testing.T) {
+	r := aRegistry(t)
+	at := r.export(t)
+	x := &Export{at: at, generation: r.exports[at].generation}
+	r.Failure.SetUp("")
+	ctx, cancel := context.WithCancel(t.Context())
+	for len(r.wake) > 0 {
+		<-r.wake
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- r.settle(ctx, x) }()
+	<-r.wake // it waits
+	r.mu.Lock()
+	r.exports[at].shared, r.exports[at].entered = true, time.Now().Add(-2*fetchTime)
+	r.mu.Unlock()
+	r.tellKernels()
+	require.Equal(t, staying, r.exports[at].leaving)
+	cancel()
+	require.ErrorIs(t, <-ended, plugin.Timeout)
+	r.tellKernels()
+	require.Equal(t, withdrawn, r.exports[at].leaving)
 }

@@ -37,6 +37,9 @@ type Registry struct {
 	table  cuda.Ptr      // the region of role directory
 	pages  []page        // by rank; empty in a world of one
 
+	// fetch is the share's Fetch.
+	fetch func(ctx context.Context, rank int, tag string, wanted int) ([]int, error)
+
 	mu         lockorder.Mutex
 	exports    [plugin.DirectoryExports]export
 	imports    [][plugin.DirectoryExports]imported // by rank
@@ -52,6 +55,7 @@ type Registry struct {
 	used     [plugin.DirectoryExports]uint64 // how often kernels had found each export
 	lookedAt time.Time                       // when
 	unmapped bool                            // something of a peer's lately: what could not be mapped may fit now
+	silent   []silence                       // by rank
 
 	wake    chan struct{} // makes keep look at once
 	changed atomic.Bool   // and often
@@ -74,6 +78,7 @@ type export struct {
 	generation uint64
 	known      uint64     // ranks that have mapped it
 	explicit   []cuda.Ptr // where the user's registrations begin
+	settling   int        // calls that wait until peers have mapped it
 	entered    time.Time
 	idle       int // looks in a row that have found it unused
 	leaving    departure
@@ -100,6 +105,15 @@ type imported struct {
 	retry      time.Time     // what could not be mapped is tried again then,
 	pause      time.Duration // and so long after that
 }
+
+// silence is that of a peer which has not given a descriptor in time.
+type silence struct {
+	until time.Time     // nothing is fetched from it before,
+	pause time.Duration // and for so long
+}
+
+// patience is the time that the next message with descriptors may take.
+func (s silence) patience() time.Duration { return min(max(s.pause/4, leastPatience), longestPatience) }
 
 // sharedMapping is a mapping that several hold: the directory, and symmetric
 // ranges in it. It goes with the last of them.
@@ -131,12 +145,16 @@ type GPU struct {
 // New makes the registry over a table in the GPU's memory. share is nil in a world of one.
 func New(o *diagnosis.Observer, gpu GPU, exec *executor.Device, copies *memory.Staging, share *memory.Share,
 	table cuda.Ptr) *Registry {
-	return &Registry{
+	t := &Registry{
 		Observer: o, gpu: gpu, exec: exec, copies: copies, share: share, table: table,
 		imports: make([][plugin.DirectoryExports]imported, o.World), failed: map[allocation]exportFailure{},
 		windows: map[uint32][]cuda.Ptr{}, wake: make(chan struct{}, 1), mu: lockorder.Mutex{Level: lockorder.Buffers},
-		made: time.Now(),
+		made: time.Now(), silent: make([]silence, o.World),
 	}
+	if share != nil {
+		t.fetch = share.Fetch
+	}
+	return t
 }
 
 // Group lets a registry agree and exchange bytes with the ranks of its communicator.
