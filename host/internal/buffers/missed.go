@@ -40,6 +40,25 @@ type candidate struct {
 	err    error        // or why it could not be
 }
 
+// covers reports whether an address range is on its way with a candidate.
+func (m candidate) covers(s span) bool {
+	base, bytes := m.p, m.bytes
+	if n := len(m.chunks); n > 0 {
+		base, bytes = m.chunks[0].Address, int64(m.chunks[n-1].Address-m.chunks[0].Address)+m.chunks[n-1].Bytes
+	}
+	return base <= s.base && int64(s.base-base) <= bytes-s.bytes
+}
+
+// full reports whether as many candidates wait as the directory has places, or as hold descriptors of two exports,
+// which are few in a process. What does not fit is staged, and missed again unless it is a graph's. t.mu is held.
+func (t *Registry) full() bool {
+	descriptors := 0
+	for _, m := range t.candidates {
+		descriptors += len(m.chunks)
+	}
+	return len(t.candidates) >= plugin.DirectoryExports || descriptors >= 2*maxPieces
+}
+
 // take exports memory by handle; allocations are exported as they are adopted. The
 // user of the memory keeps it meanwhile.
 func (t *Registry) take(info cuda.PointerInfo, p cuda.Ptr, bytes int64) candidate {
@@ -111,7 +130,7 @@ func (t *Registry) takeSpan(s span) {
 	}
 	t.mu.Lock()
 	before, again := t.failed[allocation{info.BufferID, info.Base}]
-	pending := slices.ContainsFunc(t.candidates, func(m candidate) bool { return m.p == s.base && m.bytes >= s.bytes })
+	pending := t.full() || slices.ContainsFunc(t.candidates, func(m candidate) bool { return m.covers(s) })
 	t.mu.Unlock()
 	if again && before.applies(s.bytes) || pending {
 		return

@@ -1,6 +1,7 @@
 package buffers
 
 import (
+	"slices"
 	"testing"
 	"unsafe"
 
@@ -71,4 +72,38 @@ func TestTheAuditLosesWhatItLookedAt(t *testing.T) {
 	require.Equal(t, staying, d.exports[at].leaving, "it was not looked at")
 	d.lose(at, d.exports[at].generation)
 	require.Equal(t, withdrawn, d.exports[at].leaving)
+}
+
+// What lies in memory that is on its way already is not exported again, however many calls name parts of it before the
+// keeper looks; and no more waits than the directory, or a process, has room for.
+func TestMemoryOnItsWayIsBounded(t *testing.T) {
+	d := aRegistry(t)
+	allocate := func(bytes int64) cuda.Ptr {
+		m, err := d.gpu.Driver.CreateMemory(d.gpu.Context, 0, bytes)
+		require.NoError(t, err)
+		return m.Address
+	}
+	waiting := func() int { return len(d.candidates) }
+	first, second := allocate(2*leastPiece), allocate(2*leastPiece)
+	for i := range int64(100) {
+		d.takeSpan(span{first + cuda.Ptr(i*4096), leastPiece})
+		d.takeSpan(span{second + cuda.Ptr(2*leastPiece-i-1), i + 1})
+	}
+	require.Equal(t, 2, waiting())
+	d.adoptCandidates()
+	for _, p := range []cuda.Ptr{first, second} {
+		require.GreaterOrEqual(t, d.find(p, 2*leastPiece), 0)
+	}
+	for range plugin.DirectoryExports + 10 {
+		d.takeSpan(span{allocate(leastPiece), leastPiece})
+	}
+	require.Equal(t, plugin.DirectoryExports, waiting())
+	d.adoptCandidates()
+	after := allocate(leastPiece)
+	d.takeSpan(span{after, leastPiece})
+	require.Equal(t, 1, waiting(), "there is room again")
+	d.candidates[0].chunks = slices.Repeat(d.candidates[0].chunks[:1], 2*maxPieces)
+	d.takeSpan(span{allocate(leastPiece), leastPiece})
+	require.Equal(t, 1, waiting(), "its descriptors are enough")
+	cuda.CloseChunks(d.candidates[0].chunks[:1])
 }
