@@ -119,7 +119,25 @@ func (c *Communicator) unwind(over *bool) {
 
 // enter takes the turn for a call that may wait for it.
 func (c *Communicator) enter(what string) (release func(), err error) {
-	if err := c.turn.Wait(what); err != nil {
+	return c.entered(what, c.turn.Wait(what))
+}
+
+// enterContext is enter for a call with a context, and numbers the call among those of its kind: one that gives up
+// while it waits has its number too, as on the ranks where it does not wait.
+func (c *Communicator) enterContext(ctx context.Context, what, kind string) (number int, release func(), err error) {
+	err = c.turn.WaitContext(ctx, what)
+	if end := ctx.Err(); err != nil && errors.Is(err, end) {
+		err = plugin.Errorf(plugin.CodeOf(end), "%s on rank %d: another call of the communicator has not returned", what,
+			c.Rank())
+	}
+	number = c.counters.Next(kind)
+	release, err = c.entered(what, err)
+	return number, release, err
+}
+
+// entered looks whether the communicator has failed, once a call has the turn, unless that failed.
+func (c *Communicator) entered(what string, err error) (release func(), _ error) {
+	if err != nil {
 		return nil, err
 	}
 	if c.lookForFailure() {

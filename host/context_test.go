@@ -3,6 +3,7 @@ package host_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -91,5 +92,56 @@ func TestContextsThatEndHaveOneCode(t *testing.T) {
 		o := host.Options{Rank: 0, World: 2, ID: "unix://@shunt-test-nobody", Logger: silent}
 		_, err := host.Init(ctx, o)
 		check("init", err)
+	}
+}
+
+// A call gives up also while another has the communicator, and the ranks number the calls after it alike.
+func TestContextsEndWhileAnotherCallIsUnderWay(t *testing.T) {
+	for name, call := range map[string]func(context.Context, *host.Communicator) error{
+		"exchange": func(ctx context.Context, c *host.Communicator) error {
+			_, err := c.Exchange(ctx, []byte("x"))
+			return err
+		},
+		"split": func(ctx context.Context, c *host.Communicator) error {
+			_, err := c.Split(ctx, host.NoColor, 0)
+			return err
+		},
+		"new_window": func(ctx context.Context, c *host.Communicator) error {
+			_, err := c.NewWindow(ctx, 64)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			gaveUp := make(chan struct{})
+			require.NoError(t, errors.Join(worldErrors(t, 2, func(_ int, o *host.Options) {
+				o.Timeout = 20 * time.Second
+			}, func(c *host.Communicator) error {
+				ctx, cancel := context.WithCancel(t.Context())
+				if c.Rank() == 0 {
+					waits, release := host.TakeTurn(c)
+					given := make(chan error, 1)
+					go func() { given <- call(ctx, c) }()
+					err := eventually("a call that waits", waits)
+					cancel()
+					if given := <-given; !errors.Is(given, context.Canceled) || plugin.CodeOf(given) != plugin.Aborted {
+						err = errors.Join(err, fmt.Errorf("it gave %w", given))
+					}
+					close(gaveUp)
+					release()
+					if err != nil {
+						return err
+					}
+				} else {
+					go func() {
+						<-gaveUp
+						cancel()
+					}()
+					if err := call(ctx, c); err == nil {
+						return errors.New("it has met a rank that gave up")
+					}
+				}
+				return call(t.Context(), c)
+			})...))
+		})
 	}
 }

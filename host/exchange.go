@@ -19,14 +19,14 @@ func (c *Communicator) Exchange(ctx context.Context, data []byte) (all [][]byte,
 		return nil, c.observer.Invalid("exchange", "%d bytes from each of %d ranks; want at most %d in all", len(data),
 			c.World(), MaxExchange)
 	}
-	release, err := c.enter("exchange")
+	number, release, err := c.enterContext(ctx, "exchange", "exchange")
 	if err != nil {
 		return nil, err
 	}
 	defer release()
 	ctx, cancel := c.observer.Deadline(ctx)
 	defer cancel()
-	tag := fmt.Sprintf("exchange bytes (%s %d)", c.Label(), c.counters.Next("exchange"))
+	tag := fmt.Sprintf("exchange bytes (%s %d)", c.Label(), number)
 	answers, err := c.group.AllGather(ctx, tag, data)
 	if err != nil {
 		return nil, c.observer.WrapError("exchange", err)

@@ -17,12 +17,12 @@ func (c *Communicator) Split(ctx context.Context, color, key int) (made *Communi
 	if color < NoColor {
 		return nil, c.observer.Invalid("split", "color %d is negative", color)
 	}
-	release, err := c.enter("split")
+	number, release, err := c.enterContext(ctx, "split", "split")
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	label := fmt.Sprintf("%s/%d", c.Label(), c.counters.Next("split"))
+	label := fmt.Sprintf("%s/%d", c.Label(), number)
 	ctx, cancel := c.observer.Deadline(ctx)
 	defer cancel()
 	all, err := c.group.AllGather(ctx, "split ("+label+")", regroup.Color(color, key))

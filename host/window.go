@@ -32,7 +32,7 @@ func (c *Communicator) NewWindow(ctx context.Context, bytes int64) (made *Window
 	if bytes < 0 || bytes > maxWindowBytes {
 		return nil, c.observer.Invalid(what, "%d bytes; want 0 to %d", bytes, int64(maxWindowBytes))
 	}
-	release, err := c.enter(what)
+	number, release, err := c.enterContext(ctx, what, "window")
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +41,7 @@ func (c *Communicator) NewWindow(ctx context.Context, bytes int64) (made *Window
 	defer cancel()
 	size := endpoints.WindowSize{Bytes: bytes}
 	size.Total, size.Header = algorithm.WindowBytes(c.World(), bytes)
-	tag := fmt.Sprintf("make a window (%s %d)", c.Label(), c.counters.Next("window"))
+	tag := fmt.Sprintf("make a window (%s %d)", c.Label(), number)
 	memory, err := c.endpoints.NewWindow(ctx, tag, size)
 	return c.window(what, bytes, memory, err)
 }

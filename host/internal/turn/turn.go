@@ -3,6 +3,7 @@
 package turn
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 
@@ -48,21 +49,50 @@ func (t *Turn[R]) contend() bool {
 // Wait takes the turn, on the caller's thread, as soon as it is free and no request waits. It is for a call, which
 // is refused once the turn is closed.
 func (t *Turn[R]) Wait(what string) error {
+	_, err := t.waitUntil(nil, what)
+	return err
+}
+
+// WaitContext is Wait of a call that gives up when its context ends: it returns the context's error then. A turn that
+// is free it takes all the same.
+func (t *Turn[R]) WaitContext(ctx context.Context, what string) error {
+	stop := context.AfterFunc(ctx, func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.wake()
+	})
+	defer stop()
+	ended, err := t.waitUntil(ctx.Done(), what)
+	if ended {
+		return ctx.Err()
+	}
+	return err
+}
+
+func (t *Turn[R]) waitUntil(end <-chan struct{}, what string) (ended bool, err error) {
 	lockorder.Take(lockorder.Turn)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.wait() {
-		lockorder.Drop(lockorder.Turn)
-		return t.Refuse(what)
+	if t.wait(end) {
+		return false, nil
 	}
-	return nil
+	lockorder.Drop(lockorder.Turn)
+	if t.closed {
+		return false, t.Refuse(what)
+	}
+	return true, nil
 }
 
-// wait takes the turn, unless it is closed. t.mu is held.
-func (t *Turn[R]) wait() bool {
+// wait takes the turn, unless it is closed, or not free before the end. t.mu is held.
+func (t *Turn[R]) wait(end <-chan struct{}) bool {
 	for !t.closed {
 		if t.state.CompareAndSwap(free, taken) {
 			return true
+		}
+		select {
+		case <-end:
+			return false
+		default:
 		}
 		if t.contend() {
 			if t.idle == nil {
@@ -149,7 +179,7 @@ func (t *Turn[R]) handOver(first func()) {
 func (t *Turn[R]) Shut() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.wait() // closed already: nothing to wait for
+	t.wait(nil) // closed already: nothing to wait for
 	t.closed = true
 	t.wake()
 }

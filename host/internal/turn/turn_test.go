@@ -1,6 +1,7 @@
 package turn
 
 import (
+	"context"
 	"errors"
 	"runtime"
 	"sync"
@@ -109,4 +110,31 @@ func TestShutRejectsCallersThatWait(t *testing.T) {
 		}
 		require.Zero(t, lockorder.Held())
 	}
+}
+
+// A call whose context ends while another has the turn gives up, and leaves the turn to those behind it; a turn that is
+// free or closed it gets or is refused as without.
+func TestWaitEndsWithItsContext(t *testing.T) {
+	t.Cleanup(lockorder.Check(func(text string) { t.Error(text) }))
+	turn := Turn[int]{Refuse: refuse}
+	ctx, cancel := context.WithCancel(t.Context())
+	require.NoError(t, turn.WaitContext(ctx, "first"))
+	given := make(chan error, 1)
+	go func() { given <- turn.WaitContext(ctx, "second") }()
+	require.Eventually(t, turn.Contended, 30*time.Second, time.Millisecond)
+	cancel()
+	require.ErrorIs(t, <-given, context.Canceled)
+	require.ErrorIs(t, turn.WaitContext(ctx, "third"), context.Canceled, "the first has it")
+	next := make(chan error, 1)
+	go func() {
+		err := turn.WaitContext(t.Context(), "fourth")
+		turn.Leave()
+		next <- err
+	}()
+	turn.Leave()
+	require.NoError(t, <-next)
+	require.NoError(t, turn.WaitContext(ctx, "fifth"), "it is free")
+	turn.Leave()
+	turn.Shut()
+	require.EqualError(t, turn.WaitContext(ctx, "sixth"), "sixth: closed")
 }
