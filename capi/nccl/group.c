@@ -382,7 +382,7 @@ static ncclResult_t close_group(bool run) {
   if (mine.real) { /* it has to end, and cannot end without running */
     mine.real = false;
     ncclResult_t theirs = NC_REAL(ncclGroupEnd)();
-    if (result == ncclSuccess && theirs != ncclSuccess)
+    if (theirs != ncclSuccess && (result == ncclSuccess || result == ncclInProgress))
       result = nc_came(NULL, theirs);
   }
   return result;
