@@ -127,7 +127,7 @@ bool nc_hand_out(ncclComm_t parent, bool failed) {
       comm->out = NULL;
       (void)nc_made(comm, ncclSuccess);
       __atomic_store_n(out, comm, __ATOMIC_RELEASE);
-    } else if (failed && pthread_equal(comm->maker, pthread_self())) {
+    } else if (failed && (parent == NULL ? pthread_equal(comm->maker, pthread_self()) : comm->parent == parent)) {
       nc_release(comm);
     } else {
       waits = waits || comm->parent == parent;

@@ -67,7 +67,8 @@ enum { NC_COMMUNICATORS = 4096 };
 extern struct ncclComm nc_comms[NC_COMMUNICATORS] __attribute__((visibility("hidden")));
 
 /* nc_hand_out gives the program the children that the real library has made by now, and returns whether parent has one
- * that it still makes. If a group has failed, those of this thread that are not there will not come. */
+ * that it still makes. With failed, those of parent that are not there will not come, or, if parent is NULL, those of
+ * this thread. */
 bool nc_hand_out(ncclComm_t parent, bool failed);
 
 /* nc_is_ours: whether a pointer is the place of a communicator. It is not followed. */

@@ -269,6 +269,8 @@ func TestChildrenOfTheRealLibrary(t *testing.T) {
 	require.NoError(t, err)
 	// The stand-in gives no ranks, so that both write one file if they name the split alike.
 	require.Len(t, files, 1, "a rank sat another split out before")
+	_, err = run(t, []string{"SHUNT_NCCL_FORWARD=all", "SHUNT_NCCL_LIBRARY=" + fake}, binary, "aborted parent")
+	require.NoError(t, err)
 }
 
 func TestLifecycle(t *testing.T) { world(t, program(t, "lifecycle"), 3) }

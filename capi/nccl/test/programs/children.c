@@ -16,13 +16,48 @@ static void destroy(void) {
     CHECK(ncclCommDestroy(children[i]));
 }
 
-int main(void) {
+/* A parent is aborted while the library makes its children: what is made by then is the program's, and nothing comes
+ * later. */
+static int aborted_parent(ncclUniqueId id, bool *late, ncclResult_t *result) {
+  void (*write)(void) = (void (*)(void))found("fake_write"), (*drop)(void) = (void (*)(void))found("fake_drop");
+  ncclResult_t async;
+  ncclComm_t again, child;
+  for (int made = 0; made < 2; made++) {
+    *late = false;
+    CHECK(ncclCommInitRank(&comms[0], 2, id, 0));
+    *late = true;
+    *result = ncclInProgress;
+    WANT(ncclCommSplit(comms[0], 0, 0, &child, NULL) == ncclInProgress);
+    *result = ncclSuccess;
+    if (made)
+      write();
+    else
+      drop();
+    CHECK(ncclCommAbort(comms[0]));
+    WANT((child != NULL) == made);
+    if (made)
+      CHECK(ncclCommDestroy(child));
+    *late = false;
+    do { /* until one is in its place, which has no child under way */
+      CHECK(ncclCommInitRank(&again, 2, id, 0));
+      CHECK(ncclCommGetAsyncError(again, &async));
+      WANT(async == ncclSuccess);
+      CHECK(ncclCommDestroy(again));
+    } while (again != comms[0]);
+  }
+  return 0;
+}
+
+int main(int argc, char **argv) {
   ncclUniqueId id = {"an id"};
-  for (int rank = 0; rank < 2; rank++)
-    CHECK(ncclCommInitRank(&comms[rank], 2, id, rank));
+  dlopen(getenv("SHUNT_NCCL_LIBRARY"), RTLD_NOW | RTLD_LOCAL);
   bool *late = found("fake_late");
   ncclResult_t *result = found("fake_result"), async;
   void (*write)(void) = (void (*)(void))found("fake_write");
+  if (argc > 1 && strcmp(argv[1], "aborted parent") == 0)
+    return aborted_parent(id, late, result);
+  for (int rank = 0; rank < 2; rank++)
+    CHECK(ncclCommInitRank(&comms[rank], 2, id, rank));
   CHECK(ncclCommSplit(comms[0], 0, 0, &children[0], NULL));
   *late = true;
   CHECK(ncclCommSplit(comms[1], NC_SPLIT_NOCOLOR, 0, &children[1], NULL));

@@ -23,6 +23,7 @@ extern atomic_bool fake_held;
 /* With fake_late only fake_write writes them: NCCL writes the children of a communicator when they are made. */
 extern bool fake_late;
 void fake_write(void);
+void fake_drop(void); /* they are not made: their parent is aborted */
 
 /* With an id, or an operation, functions that make one write it; without, they do not touch what they are given. */
 extern char fake_id[8];
