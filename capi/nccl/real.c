@@ -53,18 +53,6 @@ static bool try_in(const char *folder, const char *suffix) {
 
 static const char *const in_prefix = "lib/python3*/*-packages/nvidia/nccl/lib/" SONAME;
 
-/* try_beside looks in the site-packages that something loaded comes from: pip's torch and its NCCL lie there. */
-static int try_beside(struct dl_phdr_info *info, size_t size, void *data) {
-  (void)size;
-  (void)data;
-  const char *at = strstr(info->dlpi_name, "-packages/");
-  char folder[PATH_MAX];
-  if (at == NULL)
-    return 0;
-  snprintf(folder, sizeof folder, "%.*s", (int)(at - info->dlpi_name) + (int)strlen("-packages"), info->dlpi_name);
-  return try_in(folder, "nvidia/nccl/lib/" SONAME);
-}
-
 static bool try_each(const char *folders) {
   char *copy = folders == NULL ? NULL : strdup(folders), *state, *folder;
   bool opened = false;
@@ -72,6 +60,29 @@ static bool try_each(const char *folders) {
        folder = strtok_r(NULL, ":", &state))
     opened = try_in(folder, SONAME);
   free(copy);
+  return opened;
+}
+
+/* note_beside writes down where NCCL is in the site-packages that something loaded comes from. */
+static int note_beside(struct dl_phdr_info *info, size_t size, void *folders) {
+  (void)size;
+  const char *at = strstr(info->dlpi_name, "-packages/");
+  if (at != NULL)
+    fprintf(folders, "%.*s-packages/nvidia/nccl/lib:", (int)(at - info->dlpi_name), info->dlpi_name);
+  return 0;
+}
+
+/* try_beside looks beside what is loaded: pip's torch and its NCCL lie there. It opens nothing before the iteration has
+ * ended: that holds a lock of the loader which another thread's dlopen takes after the one that opening takes. */
+static bool try_beside(void) {
+  char *text = NULL;
+  size_t size;
+  FILE *folders = open_memstream(&text, &size);
+  if (folders == NULL)
+    return false;
+  (void)dl_iterate_phdr(note_beside, folders);
+  bool opened = fclose(folders) == 0 && try_each(text);
+  free(text);
   return opened;
 }
 
@@ -84,9 +95,9 @@ static void search(void) {
   char home[PATH_MAX];
   snprintf(home, sizeof home, "%s/.local", getenv("HOME") == NULL ? "" : getenv("HOME"));
   /* By name the loader returns what it has under that name, which is this library: folders are searched. */
-  if (dl_iterate_phdr(try_beside, NULL) != 0 || try_in(getenv("VIRTUAL_ENV"), in_prefix) ||
-      try_in(getenv("CONDA_PREFIX"), in_prefix) || try_in(home, in_prefix) || try_each(getenv("LD_LIBRARY_PATH")) ||
-      try_in("/usr/local", in_prefix) || try_in("/usr", in_prefix) ||
+  if (try_beside() || try_in(getenv("VIRTUAL_ENV"), in_prefix) || try_in(getenv("CONDA_PREFIX"), in_prefix) ||
+      try_in(home, in_prefix) || try_each(getenv("LD_LIBRARY_PATH")) || try_in("/usr/local", in_prefix) ||
+      try_in("/usr", in_prefix) ||
       try_each("/usr/lib/x86_64-linux-gnu:/usr/lib/aarch64-linux-gnu:/usr/lib64:/usr/local/lib:/usr/lib:"
                "/usr/local/cuda/lib64"))
     return;

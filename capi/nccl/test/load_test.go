@@ -55,6 +55,22 @@ func TestFindsShunt(t *testing.T) {
 	require.Contains(t, out, "SHUNT_LIBRARY names it")
 }
 
+// TestFindsNCCLBesideWhatIsLoaded: as pip's NCCL beside torch.
+func TestFindsNCCLBesideWhatIsLoaded(t *testing.T) {
+	binary := program(t, "beside")
+	packages := filepath.Join(t.TempDir(), "site-packages")
+	paths := []string{filepath.Join(packages, "torch", "lib"), filepath.Join(packages, "nvidia", "nccl", "lib")}
+	for i, built := range []string{compile(t, "driver.so", "programs/driver.c", "-fPIC", "-shared"), stand(t, "fake.so")} {
+		text, err := os.ReadFile(built)
+		require.NoError(t, err)
+		require.NoError(t, os.MkdirAll(paths[i], 0o700))
+		paths[i] = filepath.Join(paths[i], []string{"libtorch.so", "libnccl.so.2"}[i])
+		require.NoError(t, os.WriteFile(paths[i], text, 0o700))
+	}
+	out, err := run(t, []string{"SHUNT_NCCL_FORWARD=all", "SHUNT_NCCL_LIBRARY="}, binary, paths...)
+	require.NoError(t, err, out)
+}
+
 // TestMemAllocWithoutContext: memory of GPUs needs no context that somebody else has made the thread's, and a failure
 // has the driver's name.
 func TestMemAllocWithoutContext(t *testing.T) {
