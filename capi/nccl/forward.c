@@ -194,15 +194,14 @@ struct entry {
   enum { WAIT, KEEP, DROP } verdict; /* of the ranks, about real */
 };
 
-static ncclResult_t init_real(struct entry *e, ncclComm_t *real, char *text, size_t size) {
-  if (!nc_use_device(e->device)) {
+static ncclResult_t init_real(struct entry *e, bool used, ncclComm_t *real, char *text, size_t size) {
+  if (!used) {
     snprintf(text, size, "device %d cannot be used in a new thread", e->device);
     return ncclUnhandledCudaError;
   }
   ncclResult_t result = NC_REAL(ncclCommInitRank)(real, e->world, e->id, e->rank);
   if (result != ncclSuccess)
     snprintf(text, size, "%s", NC_REAL(ncclGetLastError)(NULL));
-  nc_leave_device(e->device);
   return result;
 }
 
@@ -210,7 +209,8 @@ static void *enter(void *argument) {
   struct entry *e = argument;
   ncclComm_t real = NULL;
   char text[sizeof e->text] = "";
-  ncclResult_t result = init_real(e, &real, text, sizeof text);
+  bool used = nc_use_device(e->device);
+  ncclResult_t result = init_real(e, used, &real, text, sizeof text);
   pthread_mutex_lock(&e->lock);
   e->real = real;
   e->result = result;
@@ -222,6 +222,8 @@ static void *enter(void *argument) {
   pthread_mutex_unlock(&e->lock);
   if (drop && real != NULL)
     (void)NC_REAL(ncclCommAbort)(real);
+  if (used) /* only now: NCCL would end real on a context that it makes on device 0 */
+    nc_leave_device(e->device);
   pthread_cond_destroy(&e->changed);
   pthread_mutex_destroy(&e->lock);
   free(e);
