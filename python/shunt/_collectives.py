@@ -14,7 +14,7 @@ from ._buffers import B, Buffer
 from ._counts import Counts, Numbers
 from ._device import StreamLike, stream_of, tensor_stream
 from ._dtypes import DTypeLike, OpLike
-from ._running import INTERRUPTED, Running
+from ._running import INTERRUPTED, PENDING, Running
 from ._tables import DType, InvalidArgumentError, Op
 
 #: A number of Python; what it is reduced to is one of its kind.
@@ -164,13 +164,15 @@ class Collectives(Running):
             # _quick inlined: this is the fastest call of all.
             result = send if recv is None else recv
             handle = self._handle
+            status: int | None = PENDING
             try:
                 status = self._arrays.quick(handle, self._all_reduce, send, result, 1, 1, stream, code)
                 if status:
-                    self._settle(handle, status)
+                    status = self._settle(handle, status)
+                    self._check(status)
             except BaseException as error:
                 try:
-                    self._interrupted(handle, error)
+                    self._interrupted(handle, status, error)
                 except BaseException:
                     self._cancel(handle, INTERRUPTED)  # a second Ctrl-C came before that, or the stack is full
                 raise

@@ -30,6 +30,8 @@ _byref = ctypes.byref
 _interrupted = ctypes.create_string_buffer(b"interrupted")
 INTERRUPTED = ctypes.addressof(_interrupted)
 
+PENDING = _library.PENDING
+
 #: How long a call may delay signal handlers, in milliseconds.
 BLOCK_LIMIT = 100
 
@@ -81,13 +83,15 @@ class Running(Owned):
         handle = self._handle
         # A handler may raise as soon as the library comes back, so even that
         # bytecode is inside: nothing is left pending behind an exception.
+        status: int | None = PENDING
         try:
             status = function(handle, *arguments)
             if status:
-                self._settle(handle, status)
+                status = self._settle(handle, status)
+                self._check(status)
         except BaseException as error:
             try:
-                self._interrupted(handle, error)
+                self._interrupted(handle, status, error)
             except BaseException:
                 self._cancel(handle, INTERRUPTED)  # a second Ctrl-C came before that, or the stack is full
             raise
@@ -97,14 +101,17 @@ class Running(Owned):
         """Calls a collective by the quick path, if it takes these arguments."""
         return not self._groups and self._call(self._arrays.quick, *arguments)
 
-    def _settle(self, handle: int | None, status: int) -> None:
-        """Continues a call that did not return OK."""
-        while status == _library.PENDING:
+    def _settle(self, handle: int | None, status: int) -> int:
+        """Continues a call while it is pending; returns the status that it ends with."""
+        while status == PENDING:
             status = self._lib.shunt_continue(handle)
+        return status
+
+    def _check(self, status: int) -> None:
+        """Raises unless the status of a call that has ended is OK."""
         if status == Code.INVALID_ARGUMENT:
             self._alive()  # raises ClosedError, which says more than a null handle
-        if status:
-            _library.raise_status(status)
+        _library.check(status)
 
     @contextlib.contextmanager
     def _noting(self, call: str) -> Iterator[None]:
@@ -125,10 +132,12 @@ class Running(Owned):
             why = text.replace("\0", "?")[:200]
             self._lib.shunt_note_refusal(self._handle, call.encode(), why.encode(errors="replace"))
 
-    def _interrupted(self, handle: int | None, error: BaseException) -> None:
-        """Cancels what the call has left pending, if anything: an error of the library's own too may be that of a call
-        which a signal handler made."""
-        self._lib.shunt_cancel(handle, f"interrupted by {type(error).__name__}".encode())
+    def _interrupted(self, handle: int | None, status: int | None, error: BaseException) -> None:
+        """Cancels the call if it may be pending. The status decides, not the error: one of the library's own may be that
+        of a call which a signal handler made. A call that has ended leaves alone the one that its handler interrupted.
+        """
+        if status == PENDING:
+            self._lib.shunt_cancel(handle, f"interrupted by {type(error).__name__}".encode())
 
     def _end(self, reason: bytes) -> None:
         """Aborts, if there is still something to abort."""

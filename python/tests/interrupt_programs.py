@@ -159,31 +159,35 @@ def closing(error="KeyboardInterrupt"):
 
 
 def handled():
-    """Handlers that return run during a call, which then ends well; one of them
-    uses the communicator itself, another one raises."""
-    ran = []
+    """Handlers that return run during a call, which then ends well; one of them makes calls of the communicator that
+    are refused, another one raises."""
+    ran, refusals = [], []
 
     class Enough(Exception):
         pass
 
     def handler(number, frame):
+        if len(ran) == 2:
+            mark("handled")  # the call ends, and the refused ones are behind it
+            for call in (comm.all_reduce, comm.all_to_all):
+                refusals.append(raises(shunt.InvalidArgumentError, lambda: call(both[:8], both[1:])))
         ran.append(time.monotonic())
 
     def enough(number, frame):
         raise Enough
 
+    both = np.ones(9)
     with shunt.init() as comm:
         signal.signal(signal.SIGUSR1, handler)
         signal.signal(signal.SIGUSR2, enough)
         ones = np.ones(1000)
         if comm.rank == 1:
             thread = once_inside(signal.SIGUSR1, 3, ran)
-            release = threading.Thread(target=lambda: (thread.join(), mark("handled")))
-            release.start()
             begin = time.monotonic()
             comm.recv(ones, 0)
-            release.join()
+            thread.join()
             assert len(ran) == 3 and begin < min(ran) and max(ran) < time.monotonic(), ran
+            assert len(refusals) == 2, refusals
             assert (ones == 7).all()
             once_inside(signal.SIGUSR2)
             raises(Enough, lambda: comm.recv(ones, 0))
