@@ -133,8 +133,8 @@ class Running(Owned):
             self._lib.shunt_note_refusal(self._handle, call.encode(), why.encode(errors="replace"))
 
     def _interrupted(self, handle: int | None, status: int | None, error: BaseException) -> None:
-        """Cancels the call if it may be pending. The status decides, not the error: one of the library's own may be that
-        of a call which a signal handler made. A call that has ended leaves alone the one that its handler interrupted.
+        """Cancels the call if it may be pending. The status decides, not the error: one of the library's own may be
+        that of a call which a signal handler made. A call that has ended leaves alone what its handler interrupted.
         """
         if status == PENDING:
             self._lib.shunt_cancel(handle, f"interrupted by {type(error).__name__}".encode())
