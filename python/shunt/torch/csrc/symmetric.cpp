@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <c10/core/DeviceGuard.h>
+#include <c10/core/StreamGuard.h>
 
 #include <map>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
@@ -58,18 +59,25 @@ class Block : public c10::intrusive_ptr_target {
   Block(size_t size, at::Device device, std::optional<std::string> group)
       : size(size), pad(rounded(size)), windows(pad + rounded(symm::get_signal_pad_size())),
         bytes(windows + kChannels * kWindowBytes), device(device), group(std::move(group)) {
-    c10::DeviceGuard guard(device);
+    // A stream that no collective is in: this may hold the GIL, or a lock of torch's allocator, and must not wait long.
+    c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
+    c10::StreamGuard guard(stream);
+    (void)stream.query();  // the thread has the device's context now, which the driver's calls need
     int code = Driver::get().alloc(&base, bytes);
     TORCH_CHECK(code == 0, "shunt: symmetric memory of ", bytes, " bytes on ", device, ": cuMemAlloc returned ", code);
     at::from_blob(place(pad), {static_cast<int64_t>(bytes - pad)}, on(device, at::kByte)).zero_();
-    currentStream(device).synchronize();
+    stream.synchronize();
   }
 
   ~Block() override {
     if (symm::is_finalizing()) return;  // CUDA may be gone
     WithoutGil released;
-    c10::DeviceGuard guard(device);
-    (void)Driver::get().release(base);
+    try {
+      c10::DeviceGuard guard(device);
+      (void)Driver::get().release(base);
+    } catch (const std::exception&) {
+      // CUDA has failed, and its memory ends with the process.
+    }
   }
 
   void* place(size_t offset) const { return static_cast<char*>(base) + offset; }
@@ -220,7 +228,9 @@ class Memory : public symm::SymmetricMemory {
 class Allocator : public symm::SymmetricMemoryAllocator {
  public:
   void* alloc(size_t size, int device, const std::optional<std::string>& group) override {
-    auto block = c10::make_intrusive<Block>(size, at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(device)), group);
+    at::Device place(at::kCUDA, static_cast<c10::DeviceIndex>(device));
+    if (!place.has_index()) place = c10::impl::VirtualGuardImpl(at::kCUDA).getDevice();  // "cuda" is the current one
+    auto block = c10::make_intrusive<Block>(size, place, group);
     std::lock_guard<std::mutex> lock(mutex_);
     entries_.emplace(block->base, Entry{block, {}});
     return block->base;
@@ -259,7 +269,7 @@ class Allocator : public symm::SymmetricMemoryAllocator {
     // A group that was destroyed has taken its mappings along, and another one may bear its name.
     auto backend = backendOf(name, block->device);
     if (!shared || !shared->belongsTo(*backend)) {
-      auto ended = std::exchange(shared, c10::make_intrusive<Shared>(block, backend, name));  // ends without the lock
+      auto ended = std::exchange(shared, made(block, backend, name));  // ends without the lock
       std::lock_guard<std::mutex> lock(mutex_);
       if (auto* entry = covering(p); entry != nullptr) entry->shared[name] = shared;
     }
@@ -291,6 +301,13 @@ class Allocator : public symm::SymmetricMemoryAllocator {
 
   static c10::intrusive_ptr<symm::SymmetricMemory> seen(const c10::intrusive_ptr<Shared>& shared, void* p) {
     return c10::make_intrusive<Memory>(shared, static_cast<char*>(p) - static_cast<char*>(shared->block().base));
+  }
+
+  // Collective, and torch calls with the GIL: other threads of the program may have to do what the ranks wait for.
+  static c10::intrusive_ptr<Shared> made(const c10::intrusive_ptr<Block>& block,
+                                         const c10::intrusive_ptr<ShuntBackend>& backend, const std::string& group) {
+    WithoutGil released;
+    return c10::make_intrusive<Shared>(block, backend, group);
   }
 
   static c10::intrusive_ptr<ShuntBackend> backendOf(const std::string& group, const at::Device& device) {
