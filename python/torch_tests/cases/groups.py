@@ -160,6 +160,21 @@ def one_rank(w):
 
 
 @case()
+def groups_meet_on_two_gpus(w):
+    """The ranks of a group meet for each GPU that it is called on, whichever that is on each rank; one that is ahead
+    does not find what they met by on the GPU before."""
+    w.needs(w.judged and w.device.type == "cuda" and torch.cuda.device_count() > 1, "a group of Shunt's and two GPUs")
+    for _ in range(10):
+        group = dist.new_group()
+        for turn in range(2):
+            with torch.cuda.device((w.rank + turn) % 2):
+                t = torch.full((1000,), w.rank + 1.0, device="cuda")
+                dist.all_reduce(t, group=group)
+                assert (t == w.size * (w.size + 1) / 2).all(), t
+        dist.destroy_process_group(group)
+
+
+@case()
 def monitored_barrier(w):
     """torch's function takes gloo alone unless shunt.torch has widened it."""
     try:

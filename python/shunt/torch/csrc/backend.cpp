@@ -110,10 +110,16 @@ void ShuntBackend::setTimeout(std::chrono::milliseconds timeout) {
 
 std::shared_ptr<Channel> ShuntBackend::makeChannel(const std::string& name, int rank, int size,
                                                     const at::Device& device, std::vector<int> ranks) {
+  auto key = c10::str("shunt/", device.is_cuda() ? "cuda" : "cpu", "/", name);
   return std::make_shared<Channel>(Rendezvous{
-      connection_, c10::str("shunt/", device.is_cuda() ? "cuda" : "cpu", "/", name), rank, size, device,
+      connection_, [this, key] { return numbered(key); }, rank, size, device,
       renumbered("rank 0 to join", ranks), [this](const Where& waiting) { checkMembers(waiting); }, deadline(),
       ranks});
+}
+
+std::string ShuntBackend::numbered(const std::string& key) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return c10::str(key, "/", meetings_[key]++);
 }
 
 void ShuntBackend::checkMembers(const Where& waiting) {

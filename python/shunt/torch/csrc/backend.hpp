@@ -112,6 +112,11 @@ class ShuntBackend : public c10d::Backend {
   std::shared_ptr<Channel> makeChannel(const std::string& name, int rank, int size, const at::Device& device,
                                        std::vector<int> ranks = {});
 
+  // The store's key for the next communicator of these ranks, with how many there were: a rank that is ahead must not
+  // find what the others have met by on the GPU before. Indices of GPUs differ between ranks; the order of first calls
+  // does not.
+  std::string numbered(const std::string& key);
+
   // One call: who makes it, what torch calls it, and how long it may take.
   struct Call {
     Where where;
@@ -165,6 +170,7 @@ class ShuntBackend : public c10d::Backend {
   std::atomic<Channel*> host_{nullptr};  // that of host memory, for calls that must be quick
   std::atomic<int> gpu_{-1};             // the GPU that the group was called on first
   std::map<std::pair<int, c10::DeviceIndex>, std::shared_ptr<Channel>> pairs_;  // GPUs: by peer and GPU
+  std::map<std::string, int> meetings_;  // communicators so far, by key
   std::unique_ptr<Links> links_;                                         // host memory
   std::string closed_;                                                   // why calls are refused, if they are
 

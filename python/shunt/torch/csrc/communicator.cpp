@@ -22,10 +22,10 @@ constexpr Milliseconds kPatience{10000};
 // What rank 0 puts into the store in place of an id when it has none.
 constexpr char kFailed = '!';
 
-std::string exchange(const Rendezvous& r, Milliseconds timeout, const Where& where,
+std::string exchange(const Rendezvous& r, const std::string& key, Milliseconds timeout, const Where& where,
                      const std::atomic<int32_t>& cancel) {
   if (r.rank != 0) {
-    std::string id = await(*r.store, r.key, r.awaited, timeout, where, cancel, r.watch);
+    std::string id = await(*r.store, key, r.awaited, timeout, where, cancel, r.watch);
     if (!id.empty() && id[0] == kFailed)
       C10_THROW_ERROR(DistBackendError, c10::str("shunt: ", where.str(), ": ",
                                                  renumbered("rank 0 could not start: " + id.substr(1), r.ranks)));
@@ -35,8 +35,8 @@ std::string exchange(const Rendezvous& r, Milliseconds timeout, const Where& whe
   shunt_status status = api().get_unique_id_(id, sizeof id);
   std::string text = status == SHUNT_OK ? std::string(id) : kFailed + std::string(api().last_error_(nullptr));
   inStore(where, [&] {
-    r.store->set(r.key, text);
-    (void)r.store->check({r.key}); // set waits for no answer, and seems to reach a store that is gone
+    r.store->set(key, text);
+    (void)r.store->check({key}); // set waits for no answer, and seems to reach a store that is gone
   });
   shunt_torch::check(status, where, r.ranks);
   return id;
@@ -84,8 +84,8 @@ std::string await(c10d::Store& store, const std::string& key, const std::string&
 Communicator::Communicator(const Rendezvous& r, Milliseconds timeout, const Where& where, std::atomic<int32_t>& cancel)
     : ranks_(r.ranks), deadline_(r.deadline), onDevice_(r.device.is_cuda()), own_(std::max(timeout, r.deadline())) {
   auto start = Clock::now();
-  std::string id;
-  if (r.size > 1) id = exchange(r, timeout, where, cancel);
+  std::string id, key = r.key();
+  if (r.size > 1) id = exchange(r, key, timeout, where, cancel);
   else {
     id.resize(SHUNT_UNIQUE_ID_BYTES);
     shunt_torch::check(api().get_unique_id_(id.data(), id.size()), where);
@@ -125,7 +125,7 @@ Communicator::Communicator(const Rendezvous& r, Milliseconds timeout, const Wher
     if (interrupted || late || pointless) cancel = 1;
   }
   Joined joined = joining.get();
-  if (r.size > 1 && r.rank == 0) forget(*r.store, r.key);
+  if (r.size > 1 && r.rank == 0) forget(*r.store, key);
   comm_ = joined.comm;
   if (interrupted || late) {
     // No destructor runs now, and the library must not read cancel after its owner has gone.

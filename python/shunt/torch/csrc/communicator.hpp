@@ -17,11 +17,11 @@ namespace shunt_torch {
 
 using Milliseconds = std::chrono::milliseconds;
 
-// How the ranks of one communicator find each other: rank 0 puts Shunt's unique id into the store under key, and
-// takes it out again once all have joined, so that the key can serve another time.
+// How the ranks of one communicator find each other: rank 0 puts Shunt's unique id into the store under key(), and
+// takes it out again once all have joined, so that the key can serve a later group of this name.
 struct Rendezvous {
   c10::intrusive_ptr<c10d::Store> store;
-  std::string key;
+  std::function<std::string()> key;  // called once, by the call that joins
   int rank;
   int size;
   c10::Device device;

@@ -51,7 +51,8 @@ std::shared_ptr<Links::Link> Links::link(int from, int to) {
   auto& link = links_[{from, to}];
   if (link) return link;
   bool sends = from == rank_;
-  link = std::make_shared<Link>(Rendezvous{store_, key(from, to), sends ? kSender : kReceiver, 2, at::kCPU,
+  auto named = [key = key(from, to)] { return key; };
+  link = std::make_shared<Link>(Rendezvous{store_, named, sends ? kSender : kReceiver, 2, at::kCPU,
                                            c10::str("rank ", from, " to send"), watch_, deadline_, {from, to}});
   return link;
 }
