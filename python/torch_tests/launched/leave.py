@@ -5,6 +5,7 @@
 Rank 0 makes the file MARK while its interpreter ends, and rank 1, which takes part in none of the calls, leaves.
 """
 
+import datetime
 import os
 import sys
 import threading
@@ -28,7 +29,10 @@ def calls(group):
             "wait": lambda: dist.all_reduce(t, group=group, async_op=True).wait(),
             "callback": lambda: dist.all_reduce(t, group=group, async_op=True).get_future().then(print).wait(),
             "recv": lambda: dist.recv(t, 1, group=group),
-            "recv from any": lambda: dist.recv(t, group=group)}
+            "recv from any": lambda: dist.recv(t, group=group),
+            # Its deadline is while the interpreter ends: it does not notice that rank 1 leaves.
+            "monitored_barrier": lambda: dist.monitored_barrier(group, datetime.timedelta(seconds=1.5)),
+            "destroy": lambda: (dist.irecv(t, 1, group=group), dist.destroy_process_group(group))}
 
 
 backend = sys.argv[1]

@@ -216,6 +216,7 @@ void ShuntBackend::abort() {
 
 void ShuntBackend::shutdown() {
   if (getpid() != process_) return;
+  StayIfPythonEnds back;  // torch has let go of the GIL already
   WithoutGil released;
   closeChannels("the group was destroyed", std::min(kShutdownLimit, timeout(c10d::kUnsetTimeout)));
 }

@@ -1,6 +1,7 @@
 // messages.cpp: send and recv of the backend, alone and in batches; barriers.
 #include <thread>
 
+#include "python.hpp"
 #include "submit.hpp"
 
 namespace shunt_torch {
@@ -167,6 +168,7 @@ WorkPtr ShuntBackend::barrier(const c10d::BarrierOptions& opts) {
 }
 
 void ShuntBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool waitAllRanks) {
+  StayIfPythonEnds back;
   Where w = where("monitored_barrier");
   auto limit =
       opts.timeout.count() == 0 ? opts.timeout : timeout(opts.timeout);  // 0 is a limit here: who is not there yet?

@@ -46,7 +46,9 @@ void throwPythonError() {
 WithoutGil::WithoutGil() : state_(Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr) {}
 
 WithoutGil::~WithoutGil() {
-  if (state_ != nullptr) PyEval_RestoreThread(static_cast<PyThreadState*>(state_));
+  if (state_ == nullptr) return;
+  stayIfPythonEnds();
+  PyEval_RestoreThread(static_cast<PyThreadState*>(state_));
 }
 
 }  // namespace shunt_torch

@@ -20,6 +20,11 @@ bool pythonEnds();
 // unwinding its stack, which C++ does not survive; from 3.14 on it keeps such threads, as this does.
 void stayIfPythonEnds();
 
+// stayIfPythonEnds at the end of a call that torch makes without the GIL.
+struct StayIfPythonEnds {
+  ~StayIfPythonEnds() { stayIfPythonEnds(); }
+};
+
 // Lets go of the GIL, where this thread has it, until its end.
 class WithoutGil {
  public:

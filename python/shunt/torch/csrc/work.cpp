@@ -129,9 +129,7 @@ void HostWork::settleResult() {
 }
 
 bool HostWork::wait(std::chrono::milliseconds timeout) {
-  struct Back {
-    ~Back() { stayIfPythonEnds(); }
-  } back;  // behind the lock
+  StayIfPythonEnds back;  // behind the lock
   using Clock = std::chrono::steady_clock;
   auto start = Clock::now();
   timeout = std::min(timeout, kLongest);
@@ -240,6 +238,7 @@ void DeviceWork::synchronize() {
 }
 
 bool DeviceWork::wait(std::chrono::milliseconds) {
+  StayIfPythonEnds back;
   synchronize();
   if (hostWaits_) ended_->synchronize();
   return true;
