@@ -59,7 +59,7 @@ class Block : public c10::intrusive_ptr_target {
   Block(size_t size, at::Device device, std::optional<std::string> group)
       : size(size), pad(rounded(size)), windows(pad + rounded(symm::get_signal_pad_size())),
         bytes(windows + kChannels * kWindowBytes), device(device), group(std::move(group)) {
-    // A stream that no collective is in: this may hold the GIL, or a lock of torch's allocator, and must not wait long.
+    // Not the current stream, where collectives may wait: this may hold the GIL, or a lock of torch's allocator.
     c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
     c10::StreamGuard guard(stream);
     (void)stream.query();  // the thread has the device's context now, which the driver's calls need
