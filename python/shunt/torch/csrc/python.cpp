@@ -43,11 +43,15 @@ void throwPythonError() {
   throw pybind11::error_already_set();
 }
 
-WithoutGil::WithoutGil() : state_(Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr) {}
+WithoutGil::WithoutGil() {
+  if (!Py_IsInitialized() || !PyGILState_Check()) return;
+  ends_ = pythonEnds();
+  state_ = PyEval_SaveThread();
+}
 
 WithoutGil::~WithoutGil() {
   if (state_ == nullptr) return;
-  stayIfPythonEnds();
+  if (!ends_) stayIfPythonEnds();
   PyEval_RestoreThread(static_cast<PyThreadState*>(state_));
 }
 

@@ -34,7 +34,8 @@ class WithoutGil {
   WithoutGil& operator=(const WithoutGil&) = delete;
 
  private:
-  void* state_;
+  void* state_ = nullptr;
+  bool ends_ = false;  // this thread itself ends Python, as no other has the GIL then
 };
 
 }  // namespace shunt_torch
