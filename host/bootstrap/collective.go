@@ -293,22 +293,6 @@ func (g *storeGroup) end(tag string) {
 	g.store.open--
 }
 
-// waits counts the collectives that a rank has come to and that are still there. Where all ranks have fewer than one
-// may have it does not look. The caller holds the store's mu.
-func (m *member) waits(st *store) (n int) {
-	if st.open < maxWaiting {
-		return 0
-	}
-	for _, g := range m.groups {
-		for _, c := range g.pending {
-			if c.have[g.index[m.who.Rank]] {
-				n++
-			}
-		}
-	}
-	return n
-}
-
 // complete replies to the ranks of a collective if all that it waits for have come. The caller
 // holds the store's mu.
 func (g *storeGroup) complete(tag string, c *collective) {

@@ -433,3 +433,19 @@ func (st *store) handle(m *member, msg *message) error {
 	}
 	return plugin.Errorf(plugin.Protocol, "message %d is not for the store", msg.Kind)
 }
+
+// waits counts the collectives that a rank has come to and that are still there. Where all ranks have fewer than one
+// may have it does not look. The caller holds the store's mu.
+func (m *member) waits(st *store) (n int) {
+	if st.open < maxWaiting {
+		return 0
+	}
+	for _, g := range m.groups {
+		for _, c := range g.pending {
+			if c.have[g.index[m.who.Rank]] {
+				n++
+			}
+		}
+	}
+	return n
+}

@@ -25,8 +25,8 @@ func TestRegistrationEndsWithTheCommunicator(t *testing.T) {
 	require.ErrorIs(t, <-ended, plugin.PeerDied)
 }
 
-// A buffer stays exported while its user waits for peers to map it, however long they take: that they are slow is what
-// the user is told, and not that the memory was freed. Without a user it is given up.
+// A buffer stays exported while its user waits for peers to map it, however long they take: the user
+// is told that they are slow, and not that the memory was freed. Without a user it is given up.
 func TestSlowPeersAreNoFreedMemory(t *testing.T) {
 	r := aRegistry(t)
 	at := r.export(t)
