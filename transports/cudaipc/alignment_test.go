@@ -2,6 +2,7 @@ package cudaipc
 
 import (
 	stdcontext "context"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -26,7 +27,7 @@ func TestGridsDoNotDependOnAddresses(t *testing.T) {
 						arrays[i] = bytes
 					}
 					slots := map[plugin.Slot]int64{plugin.SlotBytes: bytes}
-					here, there := launchesAt(t, p, 1<<20, slots, arrays), launchesAt(t, p, 1<<20+4, slots, arrays)
+					here, there := launchesAt(t, p, 1<<20, 1<<20, slots, arrays), launchesAt(t, p, 1<<20+4, 1<<20+4, slots, arrays)
 					require.Len(t, there, len(here))
 					for i := range here {
 						if here[i].Name != there[i].Name {
@@ -71,4 +72,30 @@ func TestMemoryThatIsNotAlignedHasKernelsOfItsOwn(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Either memory alone has the kernel for any, but the receive memory of a staged reduce_scatter: decision 48.
+func TestEitherMemoryAloneHasTheKernelForAny(t *testing.T) {
+	seen := 0
+	for _, a := range algorithms {
+		for world := 2; world <= maxRanks; world++ {
+			if !a.worlds.has(world) || !a.hasAny(plugin.Float32) {
+				continue
+			}
+			p, err := (&endpoint{world: world}).Prepare(stdcontext.Background(), request(a.collective, world, 0), a.name)
+			require.NoError(t, err)
+			for _, receive := range []bool{false, true} {
+				places := [2]int64{1 << 20, 1 << 20}
+				places[truth(receive)] += 4
+				slots := map[plugin.Slot]int64{plugin.SlotBytes: 64 * mib}
+				l := launchesAt(t, p, places[0], places[1], slots, nil)
+				require.Len(t, l, 1)
+				aligned := receive && a.collective == plugin.ReduceScatter && a.name == "staged"
+				require.NotEqual(t, aligned, strings.HasSuffix(l[0].Name, anySuffix+"_float32"),
+					"%s for a receive memory (%t) that begins an element later, in a world of %d", l[0].Name, receive, world)
+				seen++
+			}
+		}
+	}
+	require.Greater(t, seen, 20)
 }

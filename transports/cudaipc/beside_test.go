@@ -42,7 +42,7 @@ func TestGates(t *testing.T) {
 			p, err := e.Prepare(stdcontext.Background(), request(test.c, test.world, 0), test.name)
 			require.NoError(t, err)
 			slots := map[plugin.Slot]int64{plugin.SlotBytes: test.bytes, plugin.SlotPriority: test.priority}
-			launches := launchesAt(t, p, address, slots, nil)
+			launches := launchesAt(t, p, address, address, slots, nil)
 			if test.gate == "" {
 				require.Len(t, launches, 1, "%+v", test)
 				continue
@@ -69,7 +69,7 @@ func TestWhateverIsChosenHasAGate(t *testing.T) {
 						continue
 					}
 					slots := map[plugin.Slot]int64{plugin.SlotBytes: bytes, plugin.SlotPriority: 1}
-					l := launchesAt(t, p, 1<<40, slots, nil)
+					l := launchesAt(t, p, 1<<40, 1<<40, slots, nil)
 					if l[0].Name == "shunt_all_to_all_v" && world > 2 {
 						continue
 					}
@@ -94,7 +94,7 @@ func TestWishes(t *testing.T) {
 			slots := map[plugin.Slot]int64{plugin.SlotBytes: test.bytes}
 			alone := launchesOf(t, p, slots, nil)
 			slots[plugin.SlotPriority] = test.priority
-			l := launchesAt(t, p, 0, slots, nil)
+			l := launchesAt(t, p, 0, 0, slots, nil)
 			require.Len(t, l, 1)
 			require.Equal(t, test.root, l[0].values[argRoot], "%+v among %d", test, world)
 			require.Equal(t, alone[0].grid, l[0].grid)
@@ -107,7 +107,7 @@ func TestWishes(t *testing.T) {
 		p, err := e.Prepare(stdcontext.Background(), request(plugin.AllReduce, world, 0), "staged")
 		require.NoError(t, err)
 		slots := map[plugin.Slot]int64{plugin.SlotBytes: 512 * mib, plugin.SlotPriority: 1}
-		for _, l := range launchesAt(t, p, 0, slots, nil) {
+		for _, l := range launchesAt(t, p, 0, 0, slots, nil) {
 			require.Zero(t, l.values[argRoot])
 		}
 	}

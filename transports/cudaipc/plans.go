@@ -240,7 +240,10 @@ func (w writer) runEither(a algorithm, bytes plugin.Reg, send plugin.RefID, args
 	}
 	vector, none := w.Const(16), w.Const(0)
 	misses := w.Mod(w.Address(send), vector)
-	if a.collective == plugin.ReduceScatter && (a.grid == half || a.grid == few) {
+	if a.collective != plugin.ReduceScatter || a.name != "staged" { // which stores results into this rank's memory alone
+		misses = w.Max(misses, w.Mod(w.Address(w.Recv(none)), vector))
+	}
+	if a.collective == plugin.ReduceScatter {
 		// A rank's block begins where the one before it ends. That is every rank's matter; so all have all blocks of the
 		// grid, each of which moves less where it puts vectors together.
 		odd := w.Mod(bytes, vector)
@@ -251,12 +254,6 @@ func (w writer) runEither(a algorithm, bytes plugin.Reg, send plugin.RefID, args
 		})
 		w.If(w.Eq(odd, none), func() { w.runTwin(a, bytes, misses, args) })
 		return
-	}
-	if a.collective == plugin.ReduceScatter {
-		misses = w.Max(misses, w.Mod(bytes, vector))
-	}
-	if a.collective != plugin.ReduceScatter || a.name != "staged" { // which stores results into this rank's memory alone
-		misses = w.Max(misses, w.Mod(w.Address(w.Recv(none)), vector))
 	}
 	w.runTwin(a, bytes, misses, args)
 }

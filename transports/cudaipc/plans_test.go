@@ -35,16 +35,16 @@ func launchOf(t *testing.T, p *plugin.Plan, slots map[plugin.Slot]int64, arrays 
 
 // launchesOf is launchesAt of memory that begins at 0, for plans without a budget and a gate.
 func launchesOf(t *testing.T, p *plugin.Plan, slots map[plugin.Slot]int64, arrays []int64) (launches []launch) {
-	launches = launchesAt(t, p, 0, slots, arrays)
+	launches = launchesAt(t, p, 0, 0, slots, arrays)
 	for _, l := range launches {
 		require.Equal(t, !l.spread, l.dependent, "a kernel that is not spread begins by waiting for those before it")
 	}
 	return launches
 }
 
-// launchesAt runs a plan's registers for given slots, as an executor does. What is sent and received begins at an
-// address.
-func launchesAt(t *testing.T, p *plugin.Plan, address int64, slots map[plugin.Slot]int64,
+// launchesAt runs a plan's registers for given slots, as an executor does. What is sent and received begins at
+// those addresses.
+func launchesAt(t *testing.T, p *plugin.Plan, send, recv int64, slots map[plugin.Slot]int64,
 	arrays []int64) (launches []launch) {
 	regs := make([]int64, p.Registers())
 	for s, v := range slots {
@@ -79,7 +79,8 @@ func launchesAt(t *testing.T, p *plugin.Plan, address int64, slots map[plugin.Sl
 			}
 			regs[s.Dst] = alu[s.Alu](regs[s.A], regs[s.B], c)
 		case plugin.StepAddress:
-			regs[s.Dst] = address + regs[p.Refs[s.A].Offset]
+			r := p.Refs[s.A]
+			regs[s.Dst] = map[plugin.Space]int64{plugin.SpaceSend: send, plugin.SpaceRecv: recv}[r.Space] + regs[r.Offset]
 		case plugin.StepIf:
 			if regs[s.A] == 0 {
 				i += int(s.B)
@@ -176,7 +177,7 @@ func TestLinesAreFencedUnlessAllRanksHaveNVLink(t *testing.T) {
 				slots := map[plugin.Slot]int64{plugin.SlotBytes: 4096, plugin.SlotRoot: 1}
 				what := int64(plugin.NewCallWord(r.Collective, r.Op, r.DType, 1, 0).What())
 				for range 2 - len(p.Tracks) { // that of copies has two
-					for _, l := range launchesAt(t, p, 0, slots, make([]int64, 4*r.World)) {
+					for _, l := range launchesAt(t, p, 0, 0, slots, make([]int64, 4*r.World)) {
 						require.Equal(t, int64(r.Op)|truth(!linked)<<8|what<<16, l.values[argOp], "%s of %s", l.Name, name)
 					}
 				}
