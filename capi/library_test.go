@@ -301,3 +301,21 @@ add_test(NAME small COMMAND small)
 		}
 	}
 }
+
+// Ranks compare their releases, whichever language they come from.
+func TestOneRelease(t *testing.T) {
+	header, err := os.ReadFile("include/shunt.h")
+	require.NoError(t, err)
+	number := func(name string) string {
+		found := regexp.MustCompile(`#define SHUNT_API_` + name + ` (\d+)`).FindSubmatch(header)
+		require.Len(t, found, 2, name)
+		return string(found[1])
+	}
+	require.Equal(t, plugin.Release, number("MAJOR")+"."+number("MINOR")+"."+number("PATCH"))
+	python, err := os.ReadFile("../python/shunt/__init__.py")
+	require.NoError(t, err)
+	require.Contains(t, string(python), `__version__ = "`+plugin.Release+`"`)
+	changes, err := os.ReadFile("../CHANGELOG.md")
+	require.NoError(t, err)
+	require.Contains(t, string(changes), "\n## "+plugin.Release+" ")
+}

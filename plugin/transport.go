@@ -10,6 +10,10 @@ const (
 	VersionOldest = 1
 )
 
+// Release is the version of Shunt that this package belongs to. The ranks of a communicator run the same one: what they
+// tell each other, and which steps an algorithm takes, changes between releases.
+const Release = "1.1.0"
+
 // Limits that the host enforces on a plugin's results.
 const (
 	MaxWorld      = 1024

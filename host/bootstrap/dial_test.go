@@ -3,6 +3,7 @@ package bootstrap
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"log/slog"
@@ -217,6 +218,53 @@ func TestWhyRanksStayAway(t *testing.T) {
 	}()
 	other := joinErrors(t, Config{Rank: 1, World: 2, URL: url, Secret: "two", Timeout: time.Minute})[0]
 	require.ErrorContains(t, other, "another secret")
+	timeIsOver(t, url)
+	require.ErrorContains(t, <-first,
+		"; a rank came from 127.0.0.1 with another secret: SHUNT_SECRET or secret= is not the same on all ranks")
+}
+
+// A rank of another version is told so, and rank 0's error says so too.
+func TestARankOfAnotherVersion(t *testing.T) {
+	port := freePort(t)
+	url := fmt.Sprintf("tcp://127.0.0.1:%d", port)
+	dialing(t)
+	first := make(chan error, 1)
+	go func() {
+		first <- joinErrors(t, Config{Rank: 0, World: 2, URL: url, Secret: "one", Timeout: time.Minute})[0]
+	}()
+	m, err := parseMeeting(url, "one")
+	require.NoError(t, err)
+	var conn net.Conn
+	require.Eventually(t, func() bool {
+		if lookup(m.secret.id()) == nil {
+			return false
+		}
+		conn, err = net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		return err == nil
+	}, 30*time.Second, time.Millisecond)
+	defer conn.Close()
+	greeting := encodeGreeting(m.secret.id(), m.name, nonce{1})
+	binary.LittleEndian.PutUint16(greeting[len(wireMagic):], wireVersion+1)
+	_, err = conn.Write(greeting)
+	require.NoError(t, err)
+	reply, err := io.ReadAll(conn)
+	require.NoError(t, err)
+	require.Equal(t, encodeVerdict(otherVersion), reply)
+	timeIsOver(t, url)
+	require.ErrorContains(t, <-first, fmt.Sprintf(
+		"; a rank came from 127.0.0.1 with version %d of the rendezvous: all ranks must run the same version of Shunt",
+		wireVersion+1))
+
+	binary.LittleEndian.PutUint16(reply[len(wireMagic):], wireVersion+1)
+	_, err = decodeReply(reply, m.secret, nonce{1})
+	require.Equal(t, plugin.Mismatch, plugin.CodeOf(err))
+	require.ErrorContains(t, err, fmt.Sprintf("the job's store speaks version %d of the rendezvous, this rank version %d",
+		wireVersion+1, wireVersion))
+}
+
+// timeIsOver ends the time to join of the store of two ranks that meet with the secret "one", once rank 0 waits.
+func timeIsOver(t *testing.T, url string) {
+	t.Helper()
 	m, err := parseMeeting(url, "one")
 	require.NoError(t, err)
 	st, waits := lookup(m.secret.id()), false
@@ -228,8 +276,6 @@ func TestWhyRanksStayAway(t *testing.T) {
 		}
 		st.mu.Unlock()
 	}
-	require.ErrorContains(t, <-first,
-		"; a rank came from 127.0.0.1 with another secret: SHUNT_SECRET or secret= is not the same on all ranks")
 }
 
 // The kernel sends what a network has lost ten times within a rank's silence, so that an outage that ends in time is

@@ -6,6 +6,7 @@ import (
 	"crypto/cipher"
 	"crypto/hmac"
 	"crypto/rand"
+	"fmt"
 	"io"
 	"net"
 	"time"
@@ -50,39 +51,42 @@ func encodeGreeting(id, name storeID, n nonce) []byte {
 	return w.B
 }
 
-// readVersion reads what every message begins with, and returns the verdict.
-func readVersion(r *wire.Reader) (verdict uint16) {
+// readVersion reads what every message begins with, in all versions: the version, and the verdict.
+func readVersion(r *wire.Reader) (version, verdict uint16) {
 	var magic [4]byte
 	r.Fixed(magic[:])
 	if magic != wireMagic {
 		r.Fail("not a message of Shunt's rendezvous (wrong magic)")
 	}
-	if v := r.U16(); v != wireVersion {
-		r.Fail("rendezvous of version %d, this is version %d", v, wireVersion)
-	}
-	return r.U16()
+	return r.U16(), r.U16()
 }
 
-func decodeGreeting(b []byte) (id, name storeID, n nonce, err error) {
+// decodeGreeting reads a greeting, of which the job's id and name stand where they are in all versions.
+func decodeGreeting(b []byte) (version uint16, id, name storeID, n nonce, err error) {
 	r := wire.NewReader(b)
-	readVersion(r)
+	version, _ = readVersion(r)
 	r.Fixed(id[:])
 	r.Fixed(name[:])
 	r.Fixed(n[:])
-	return id, name, n, r.End()
+	return version, id, name, n, r.End()
 }
 
-// otherSecret is the verdict on a connection that names the job rightly and has
-// another secret. Nothing is proved with it.
-const otherSecret = 1
+// Verdicts on a connection that names the job rightly and cannot join it. Nothing is proved with them.
+const (
+	otherSecret  = 1
+	otherVersion = 2
+)
 
-// secretsDiffer says why a rank has another secret.
-const secretsDiffer = "SHUNT_SECRET or secret= is not the same on all ranks"
+// Why a rank cannot join although it names the job rightly.
+const (
+	secretsDiffer  = "SHUNT_SECRET or secret= is not the same on all ranks"
+	versionsDiffer = "all ranks must run the same version of Shunt"
+)
 
-func encodeOtherSecret() []byte {
+func encodeVerdict(verdict uint16) []byte {
 	w := wire.Writer{B: append([]byte(nil), wireMagic[:]...)}
 	w.U16(wireVersion)
-	w.U16(otherSecret)
+	w.U16(verdict)
 	w.B = append(w.B, make([]byte, nonceBytes+proofBytes)...)
 	return w.B
 }
@@ -97,12 +101,16 @@ func encodeReply(s secret, c, n nonce) []byte {
 
 func decodeReply(b []byte, s secret, c nonce) (n nonce, err error) {
 	r := wire.NewReader(b)
-	verdict := readVersion(r)
+	version, verdict := readVersion(r)
 	r.Fixed(n[:])
 	var proof [proofBytes]byte
 	r.Fixed(proof[:])
 	if err := r.End(); err != nil {
 		return n, err
+	}
+	if version != wireVersion {
+		return n, plugin.Errorf(plugin.Mismatch, "the job's store speaks version %d of the rendezvous, this rank version %d: %s",
+			version, wireVersion, versionsDiffer)
 	}
 	if verdict == otherSecret {
 		return n, plugin.Errorf(plugin.Mismatch, "the job's store is there and has another secret: %s", secretsDiffer)
@@ -166,15 +174,23 @@ func admit(conn net.Conn, find func(storeID) door) (*frameConn, door, *message, 
 	if _, err := io.ReadFull(r, greeting); err != nil {
 		return nil, nil, nil, plugin.Errorf(plugin.Protocol, "no greeting: %w", err)
 	}
-	id, name, c, err := decodeGreeting(greeting)
+	version, id, name, c, err := decodeGreeting(greeting)
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	d := find(id)
+	if d != nil && version != wireVersion {
+		if st, is := d.(*store); is {
+			st.meetStranger(conn.RemoteAddr(), fmt.Sprintf("version %d of the rendezvous: %s", version, versionsDiffer))
+		}
+		_, _ = conn.Write(encodeVerdict(otherVersion))
+		return nil, nil, nil, plugin.Errorf(plugin.Protocol, "it is a rank with version %d of the rendezvous, here is version %d",
+			version, wireVersion)
+	}
 	if d == nil {
 		if st := lookupName(name); st != nil && (name != storeID{}) {
-			st.meetStranger(conn.RemoteAddr())
-			_, _ = conn.Write(encodeOtherSecret()) // without the secret it cannot be read
+			st.meetStranger(conn.RemoteAddr(), "another secret: "+secretsDiffer)
+			_, _ = conn.Write(encodeVerdict(otherSecret)) // without the secret it cannot be read
 			return nil, nil, nil, plugin.Errorf(plugin.Protocol, "it is a rank with another secret")
 		}
 		return nil, nil, nil, errNoSuchStore

@@ -344,7 +344,7 @@ func FuzzHandshake(f *testing.F) {
 	f.Add(encodeGreeting(s.id(), storeID{}, nonce{1}))
 	f.Add(encodeReply(s, nonce{1}, nonce{2}))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if id, name, n, err := decodeGreeting(b); err == nil && !bytes.Equal(encodeGreeting(id, name, n)[8:], b[8:]) {
+		if _, id, name, n, err := decodeGreeting(b); err == nil && !bytes.Equal(encodeGreeting(id, name, n)[8:], b[8:]) {
 			t.Fatalf("%x", b)
 		}
 		if n, err := decodeReply(b, s, nonce{1}); err == nil && !bytes.Equal(encodeReply(s, nonce{1}, n)[8:], b[8:]) {

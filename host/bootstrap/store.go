@@ -53,7 +53,7 @@ type store struct {
 	proofBy  time.Time // when the store folds without proof that lost ranks have ended; zero: it may continue
 	round    uint64    // of questions to the ranks whether they are here
 	asked    uint64    // the round whose replies decide about lost ranks; 0: none is asked
-	stranger string    // where a rank with another secret came from; "": none did
+	stranger string    // where a rank that cannot join came from, and what it differs in; "": none did
 	clashes            // with other jobs at its meeting place
 
 	ran  time.Time     // when a rank of this process, which beats, was heard last
@@ -232,20 +232,20 @@ func (st *store) hints() (text string) {
 		text = fmt.Sprintf("; rank 0 is on host %s, which has no address %s", st.self.Host, address)
 	}
 	if st.stranger != "" {
-		text += fmt.Sprintf("; a rank came from %s with another secret: %s", st.stranger, secretsDiffer)
+		text += "; a rank came from " + st.stranger
 	}
 	return text
 }
 
-// meetStranger is called for a rank with another secret.
-func (st *store) meetStranger(from net.Addr) {
+// meetStranger is called for a rank that cannot join, and with what it differs in.
+func (st *store) meetStranger(from net.Addr, what string) {
+	place := "this host"
+	if tcp, is := from.(*net.TCPAddr); is {
+		place = tcp.AddrPort().Addr().Unmap().String()
+	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if tcp, is := from.(*net.TCPAddr); is {
-		st.stranger = tcp.AddrPort().Addr().Unmap().String()
-	} else {
-		st.stranger = "this host"
-	}
+	st.stranger = place + " with " + what
 }
 
 // missing returns the ranks that have not arrived. The caller holds mu.

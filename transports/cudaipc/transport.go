@@ -21,7 +21,7 @@ type Transport struct {
 // Info describes the transport.
 func (t Transport) Info() plugin.Info {
 	return plugin.Info{
-		Name: "cudaipc", Version: "0.1.0", Features: plugin.FeaturePlans | plugin.FeatureBuffers | plugin.FeatureDeviceCounts |
+		Name: "cudaipc", Version: plugin.Release, Features: plugin.FeaturePlans | plugin.FeatureBuffers | plugin.FeatureDeviceCounts |
 			plugin.FeaturePeerAccess,
 		Memory: []plugin.MemoryKind{plugin.MemoryKindCuda}, Doc: "GPUs of one host through peer memory, over NVLink or PCIe",
 		MaxWorld: maxRanks,

@@ -17,7 +17,7 @@ type Transport struct {
 // Info describes the transport.
 func (Transport) Info() plugin.Info {
 	return plugin.Info{
-		Name: "nccl", Version: "0.1.0",
+		Name: "nccl", Version: plugin.Release,
 		Features: plugin.FeaturePlans | plugin.FeatureExchange | plugin.FeatureMultiHost | plugin.FeatureOwnGpu |
 			plugin.FeatureRegistration,
 		Memory: []plugin.MemoryKind{plugin.MemoryKindCuda}, Doc: "GPUs of one host or several through NVIDIA's NCCL",

@@ -18,7 +18,7 @@ var _ plugin.Transport = Transport{}
 func (Transport) Info() plugin.Info {
 	return plugin.Info{
 		Name:    "shm",
-		Version: "1.0.0",
+		Version: plugin.Release,
 		Features: plugin.FeatureMemory | plugin.FeaturePlans | plugin.FeatureBuffers | plugin.FeatureLengths |
 			plugin.FeatureMarks,
 		Memory:   []plugin.MemoryKind{plugin.MemoryKindHost},

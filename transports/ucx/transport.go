@@ -18,7 +18,7 @@ const maxWorld = 256
 // Info describes the transport.
 func (Transport) Info() plugin.Info {
 	return plugin.Info{
-		Name: "ucx", Version: "0.1.0",
+		Name: "ucx", Version: plugin.Release,
 		Features: plugin.FeaturePlans | plugin.FeatureExchange | plugin.FeatureMultiHost | plugin.FeatureLengths,
 		Memory:   []plugin.MemoryKind{plugin.MemoryKindHost}, Doc: "host memory of ranks on several hosts, through UCX",
 		MaxWorld: maxWorld,

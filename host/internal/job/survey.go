@@ -47,7 +47,7 @@ func (j *Job) Survey(ctx context.Context, m *Member, what string) (*survey.Found
 		ShareGPU: j.Options.ShareGPU()}
 	found, err := ranks.Introduce(ctx, survey.Introduction{
 		ID:    uint64(os.Getpid())<<32 | communicatorCount.Add(1)&0xFFFFFFFF,
-		Place: j.Place.Encode(), Transports: strings.Join(names, ", "), Choice: j.Table.Override().Digest(),
+		Place: j.Place.Encode(), Release: plugin.Release, Transports: strings.Join(names, ", "), Choice: j.Table.Override().Digest(),
 		Costs: j.Table.Digest(), Memory: j.Memory.String(), MaxSMs: j.MaxSMs, Checks: j.Checks,
 		Named: !j.Optional,
 	}, j.Options.PeerRead())

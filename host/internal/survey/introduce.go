@@ -1,6 +1,7 @@
 package survey
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 type Introduction struct {
 	ID         uint64 `json:"id"`    // proposal for the communicator's number; rank 0's counts
 	Place      []byte `json:"place"` // topology.Place, encoded
+	Release    string `json:"release"`
 	Transports string `json:"transports"`
 	Choice     string `json:"choice"` // digest of the algorithms that the user forces
 	Costs      string `json:"costs"`  // digest of the costs by which algorithms are chosen; rank 0's count
@@ -37,17 +39,14 @@ func (i Introduction) encode() []byte {
 	return data
 }
 
-func decodeIntroduction(data []byte) (Introduction, topology.Place, error) {
-	var i Introduction
+func decodeIntroduction(data []byte) (i Introduction, err error) {
 	if len(data) > maxIntroduction {
-		return i, topology.Place{}, plugin.Errorf(plugin.Protocol, "an introduction has %d bytes, want at most %d", len(data),
-			maxIntroduction)
+		return i, plugin.Errorf(plugin.Protocol, "an introduction has %d bytes, want at most %d", len(data), maxIntroduction)
 	}
 	if err := json.Unmarshal(data, &i); err != nil {
-		return i, topology.Place{}, plugin.Errorf(plugin.Protocol, "malformed introduction: %w", err)
+		return i, plugin.Errorf(plugin.Protocol, "malformed introduction: %w", err)
 	}
-	place, err := topology.Decode(i.Place)
-	return i, place, err
+	return i, nil
 }
 
 // Found sums up the ranks' introductions.
@@ -81,7 +80,15 @@ func (s *Survey) Introduce(ctx context.Context, mine Introduction, peerRead bool
 	places := make([]topology.Place, len(answers))
 	found := &Found{introductions: make([]Introduction, len(answers)), word: word}
 	for rank, answer := range answers {
-		peer, place, err := decodeIntroduction(answer)
+		peer, err := decodeIntroduction(answer)
+		if err == nil && peer.Release != mine.Release { // before anything that may be encoded otherwise
+			return nil, &plugin.Error{Code: plugin.Mismatch, Rank: rank,
+				Message: fmt.Sprintf("init: rank %d runs Shunt %s, rank %d runs Shunt %s; install one version for all ranks", s.Rank,
+					mine.Release, rank, cmp.Or(peer.Release, "before 1.1.0"))}
+		}
+		if err == nil {
+			places[rank], err = topology.Decode(peer.Place)
+		}
 		if err != nil {
 			return nil, plugin.Errorf(plugin.Protocol, "init: rank %d sent a malformed introduction: %w", rank, err)
 		}
@@ -107,8 +114,7 @@ func (s *Survey) Introduce(ctx context.Context, mine Introduction, peerRead bool
 			found.MaxSMs = peer.MaxSMs
 		}
 		found.Checks, found.Named = found.Checks || peer.Checks, found.Named || peer.Named
-		place.Rank = rank
-		places[rank], found.introductions[rank] = place, peer
+		places[rank].Rank, found.introductions[rank] = rank, peer
 	}
 	for rank, i := range found.introductions {
 		if i.Memory != mine.Memory {

@@ -38,8 +38,8 @@ func of(rank int, other []byte) *Survey {
 func introduction(rank int) Introduction {
 	place := topology.Local()
 	place.Rank = rank
-	return Introduction{ID: uint64(10 + rank), Place: place.Encode(), Transports: "shm 1", Choice: "abc", Memory: "host",
-		MaxSMs: 24 * rank}
+	return Introduction{ID: uint64(10 + rank), Place: place.Encode(), Release: "2.0.0", Transports: "shm 1", Choice: "abc",
+		Memory: "host", MaxSMs: 24 * rank}
 }
 
 // What ranks must have alike is compared; what else they say is taken together.
@@ -59,6 +59,10 @@ func TestIntroductions(t *testing.T) {
 	require.Equal(t, []int{1}, found.Unlike)
 	require.True(t, found.Checks && found.Named, "one rank is enough")
 	for want, change := range map[string]func(*Introduction){
+		"rank 0 runs Shunt 2.0.0, rank 1 runs Shunt 2.0.1; install one": func(i *Introduction) {
+			i.Release, i.Transports, i.Place = "2.0.1", "shm 2", []byte("of another kind")
+		},
+		"rank 1 runs Shunt before 1.1.0":           func(i *Introduction) { i.Release = "" },
 		"ranks load different transports":          func(i *Introduction) { i.Transports = "shm 2" },
 		"init: SHUNT_ALGO differs":                 func(i *Introduction) { i.Choice = "abd" },
 		"a budget of -1 multiprocessors":           func(i *Introduction) { i.MaxSMs = -1 },
