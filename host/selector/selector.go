@@ -159,7 +159,7 @@ func checkCandidate(c Candidate) error {
 	return nil
 }
 
-// known checks that each name of a clause matches a candidate.
+// known checks that each name of a clause is one that exists.
 func (c *Choice) known(clause Clause) error {
 	for _, name := range clause.Names {
 		if name == "*" {
@@ -174,13 +174,9 @@ func (c *Choice) known(clause Clause) error {
 		if found {
 			continue
 		}
-		reason, ok := c.rejections[name]
-		if ok && strings.Contains(name, "/") {
-			continue // an algorithm that other calls of the collective have
-		}
-		if ok {
-			return plugin.Errorf(plugin.Unsupported, "SHUNT_ALGO clause %q: %s: transport %s cannot do this: %s", clause,
-				signatureText(c.request), name, reason)
+		transport, _, _ := strings.Cut(name, "/")
+		if c.rejections[name] != "" || c.rejections[transport] != "" {
+			continue // it serves other calls; this one fails where the clause decides and no other name serves it
 		}
 		hint := ""
 		if near := nearest.Of(name, names); near != "" {

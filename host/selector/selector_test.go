@@ -151,12 +151,40 @@ func TestOverrideOfUnknown(t *testing.T) {
 	for spec, want := range map[string]string{
 		"all_reduce=shm/one_shoot": "has no algorithm shm/one_shoot; there are shm/one_shot, shm/two_shot, nccl/ring; did you mean shm/one_shot?",
 		"*=mpi":                    "has no algorithm mpi",
-		"*=rdma":                   "transport rdma cannot do this: no device",
 	} {
 		o, err := Parse(spec)
 		require.NoError(t, err)
 		_, err = New(WithOverride(o)).Compile(request, three, map[string]string{"rdma": "no device"})
 		require.ErrorContains(t, err, want)
+	}
+}
+
+// A clause fails the calls that it decides and no name of it serves, and no others.
+func TestOverrideOfWhatCannotServe(t *testing.T) {
+	for _, test := range []struct {
+		spec       string
+		bytes      int64
+		want, fail string
+	}{
+		{"*=rdma", 8, "", `no algorithm that SHUNT_ALGO clause "*=rdma" allows can do this: `},
+		{"*=rdma,*", 8, "shm/one_shot", ""},
+		{"all_reduce=rdma,nccl", 8, "nccl/ring", ""},
+		{"all_reduce:1G-=rdma;*=*", 8, "shm/one_shot", ""},
+		{"all_reduce:1G-=rdma;*=*", 2 << 30, "", "rdma: no device"},
+		{"all_reduce=nccl;*=rdma", 8, "nccl/ring", ""},
+	} {
+		o, err := Parse(test.spec)
+		require.NoError(t, err)
+		c, err := New(WithOverride(o)).Compile(request, three, map[string]string{"rdma": "no device"})
+		require.NoError(t, err, test.spec)
+		if test.fail != "" {
+			require.Equal(t, -1, c.Pick(test.bytes), test.spec)
+			require.ErrorContains(t, c.Unsupported(test.bytes), test.fail)
+			require.ErrorContains(t, c.Unsupported(test.bytes), "rdma: no device")
+			require.Equal(t, plugin.Unsupported, plugin.CodeOf(c.Unsupported(test.bytes)))
+			continue
+		}
+		require.Equal(t, test.want, name(c, test.bytes), test.spec)
 	}
 }
 

@@ -87,6 +87,10 @@ func (pl *Planner) Choose(ctx context.Context, key call.Signature) (*selector.Ch
 			}
 		}
 	}
+	candidates, err := pl.asGroups(ctx, req, candidates, rejections)
+	if err != nil {
+		return nil, err
+	}
 	return pl.Table.Compile(req, candidates, rejections)
 }
 
