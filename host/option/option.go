@@ -138,6 +138,9 @@ func (o *Options) parse(i index, value string) error {
 	v := &table[i]
 	switch v.Kind {
 	case Text, List:
+		if i == idSecret || i == idID {
+			break // any text, as the rendezvous takes it, and no warning shows it
+		}
 		for _, r := range value {
 			if r < ' ' || r == 0x7f {
 				return fmt.Errorf("it has control character %q", r)

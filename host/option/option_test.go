@@ -72,7 +72,7 @@ func TestBadInput(t *testing.T) {
 		"SHUNT_CHECK=maybe":                       "neither on nor off",
 		"SHUNT_LOG=wran":                          "did you mean warn?",
 		"SHUNT_LOG=loud":                          "not one of error, warn, info, debug; the default warn is used",
-		"SHUNT_ID=a\nb":                           "control character '\\n'",
+		"SHUNT_ALGO=a\nb":                         "control character '\\n'",
 		"SHUNT_ID=" + strings.Repeat("x", 1<<17):  "longer than a variable may be",
 		"SHUNT_" + strings.Repeat("X", 500) + "=": "longer than a variable may be",
 	} {
@@ -194,9 +194,13 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// What lets a process join the job is not shown where settings are listed.
+// What lets a process join the job is not shown where settings are listed, and in no warning: it is taken as it is, such
+// as with the end of the line in the file that it comes from.
 func TestSecretsAreNotShown(t *testing.T) {
-	o, _ := Load([]string{"SHUNT_ID=tcp://host:1?secret=word", "SHUNT_SECRET=word", "SHUNT_TRANSPORTS=shm"})
+	o, warnings := Load([]string{"SHUNT_ID=tcp://host:1?secret=word\n", "SHUNT_SECRET=word\n"})
+	require.Empty(t, warnings)
+	require.Equal(t, []string{"tcp://host:1?secret=word\n", "word\n"}, []string{o.ID(), o.Secret()})
+	o, _ = Load([]string{"SHUNT_ID=tcp://host:1?secret=word", "SHUNT_SECRET=word", "SHUNT_TRANSPORTS=shm"})
 	require.Equal(t, []Setting{{"SHUNT_ID", "(set; not shown)"}, {"SHUNT_SECRET", "(set; not shown)"},
 		{"SHUNT_TRANSPORTS", "shm"}}, o.Set())
 }
