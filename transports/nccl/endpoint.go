@@ -54,11 +54,15 @@ func (e *endpoint) Free(context.Context, uint32) error {
 	return plugin.Errorf(plugin.Unsupported, "nccl: it allocates no memory for users")
 }
 
-// Publish says which library this rank has, when endpoints are opened; before a plan is
-// prepared rank 0 names the communicator of NCCL that is to be made.
+// Publish says which library this rank has, when endpoints are opened, and whether memory is registered with it, which
+// NCCL wants alike on all ranks; before a plan is prepared rank 0 names the communicator of NCCL that is to be made.
 func (e *endpoint) Publish(_ context.Context, x plugin.Exchange) ([]byte, error) {
 	if x.Algorithm == "" {
-		return []byte(e.library.String()), nil
+		text := e.library.String()
+		if e.unregistered() == "" {
+			text += " with registered memory"
+		}
+		return []byte(text), nil
 	}
 	if err := e.unmade; err != nil {
 		return nil, plugin.Errorf(plugin.CodeOf(err), "%w (in an earlier call; make a new communicator)", err)

@@ -48,10 +48,14 @@ func unregistered(on, has bool, version, world int) string {
 	return ""
 }
 
+// unregistered says why this endpoint registers no memory, or "".
+func (e *endpoint) unregistered() string {
+	return unregistered(e.registers, C.nl_registers(e.library.table) != 0, e.library.version, e.config.World)
+}
+
 // Register has NCCL know memory. Its communicator is there: a plan was prepared that uses it.
 func (e *endpoint) Register(_ context.Context, m plugin.Memory) (uint64, error) {
-	has := C.nl_registers(e.library.table) != 0
-	if reason := unregistered(e.registers, has, e.library.version, e.config.World); reason != "" {
+	if reason := e.unregistered(); reason != "" {
 		return 0, plugin.Errorf(plugin.Unsupported, "nccl: %s", reason)
 	}
 	e.mu.Lock()
