@@ -18,7 +18,7 @@ import (
 	"unsafe"
 
 	"github.com/shunt-ccl/shunt/host/option"
-	"github.com/shunt-ccl/shunt/internal/environment"
+	"github.com/shunt-ccl/shunt/plugin/environment"
 )
 
 // longestLog limits the lines that wait for the program's function; later ones are only counted.

@@ -12,8 +12,8 @@ import (
 	"sync"
 	"unsafe"
 
-	"github.com/shunt-ccl/shunt/internal/environment"
 	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/plugin/environment"
 )
 
 // ErrNoDriver is in the error of Open where the driver's library cannot be loaded.

@@ -15,8 +15,8 @@ import (
 
 	"github.com/shunt-ccl/shunt/host/internal/logs"
 	"github.com/shunt-ccl/shunt/internal/descriptors"
-	"github.com/shunt-ccl/shunt/internal/environment"
 	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/plugin/environment"
 )
 
 // Defaults of Config.

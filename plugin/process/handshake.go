@@ -10,6 +10,7 @@ import (
 	goplugin "github.com/hashicorp/go-plugin"
 
 	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/plugin/environment"
 )
 
 // The cookie tells a person who runs a plugin by hand what it is. It is no
@@ -82,9 +83,9 @@ var inherited = []string{
 
 var inheritedPrefixes = []string{"LC_", "CUDA_", "NVIDIA_", "NCCL_"}
 
-func environment(extra []string) []string {
+func pluginEnvironment(extra []string) []string {
 	env := []string{hostPidEnv + "=" + strconv.Itoa(os.Getpid())}
-	for _, kv := range os.Environ() {
+	for _, kv := range environment.All() {
 		key, _, _ := strings.Cut(kv, "=")
 		keep := false
 		for _, k := range inherited {

@@ -208,7 +208,7 @@ func TestPluginSeesLittleOfTheEnvironment(t *testing.T) {
 	t.Setenv("CUDA_VISIBLE_DEVICES", "1")
 	t.Setenv("SHUNT_NCCL_LIBRARY", "here")
 	t.Setenv("SHUNT_NCCL_REGISTER", "on")
-	env := environment([]string{"A=b"})
+	env := pluginEnvironment([]string{"A=b"})
 	require.Contains(t, env, "CUDA_VISIBLE_DEVICES=1")
 	require.Contains(t, env, "SHUNT_NCCL_LIBRARY=here")
 	require.NotContains(t, env, "SHUNT_NCCL_REGISTER=on", "it is an option")

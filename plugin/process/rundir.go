@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/plugin/environment"
 )
 
 // A run directory holds the plugin's socket from its start until the host is connected; then it is removed, and the
@@ -35,7 +37,8 @@ type runDir struct {
 }
 
 func makeRunDir() (*runDir, error) {
-	return makeRunDirIn(os.TempDir(), os.Getenv("XDG_RUNTIME_DIR"), "/tmp", "/var/tmp", "/dev/shm")
+	return makeRunDirIn(cmp.Or(environment.Get("TMPDIR"), "/tmp"), environment.Get("XDG_RUNTIME_DIR"), "/tmp", "/var/tmp",
+		"/dev/shm")
 }
 
 // makeRunDirIn makes a run directory below the first of these that can be used.

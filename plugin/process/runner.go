@@ -79,7 +79,7 @@ func (r *pluginRunner) Start(context.Context) error {
 	}
 
 	r.cmd.Path, r.cmd.Args = r.executable.path, append([]string{r.name}, r.args...)
-	r.cmd.Env = append(environment(r.env), r.cmd.Env...)
+	r.cmd.Env = append(pluginEnvironment(r.env), r.cmd.Env...)
 	r.cmd.Stdin, r.cmd.Stdout, r.cmd.Stderr = nil, outWrite, errWrite
 	r.cmd.ExtraFiles = []*os.File{inherited} // descriptorFD
 	r.cmd.Err = nil

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/plugin/environment/environmenttest"
 )
 
 // Libraries of the host's process open files without O_CLOEXEC: secrets, devices, and
@@ -39,6 +41,20 @@ func TestPluginInheritsNoDescriptorsButItsOwn(t *testing.T) {
 		}
 	}
 	require.ElementsMatch(t, []string{"0", "1", "2", "3"}, inherited, "%s", c.runner.errLines.Tail())
+}
+
+// A program in C or Python sets variables after it has loaded the library: package os has them as they were before.
+func TestPluginInheritsVariablesOfC(t *testing.T) {
+	base, err := os.MkdirTemp("/tmp", "p") //nolint:usetesting // short: paths of sockets are bounded
+	require.NoError(t, err)
+	defer os.RemoveAll(base)
+	environmenttest.Set(t, "CUDA_VISIBLE_DEVICES", "1")
+	environmenttest.Set(t, "TMPDIR", base)
+	c := start(t, "probe")
+	require.Equal(t, base, filepath.Dir(c.runner.dir))
+	text, err := os.ReadFile("/proc/" + itoa(c.PID()) + "/environ")
+	require.NoError(t, err)
+	require.Subset(t, strings.Split(string(text), "\x00"), []string{"CUDA_VISIBLE_DEVICES=1", "TMPDIR=" + base})
 }
 
 // A thread of the host may block signals; a plugin, and what it starts, begins with none blocked.

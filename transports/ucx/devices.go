@@ -9,7 +9,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/shunt-ccl/shunt/transports/internal/search"
+	"github.com/shunt-ccl/shunt/plugin/environment"
 )
 
 const devicesVariable = "UCX_NET_DEVICES"
@@ -28,7 +28,7 @@ var (
 
 // devices returns the network devices that UCX is to use; "": as its variables say.
 func (l *library) devices() string {
-	if l.version >= leavesBridges || search.Getenv(devicesVariable) != "" {
+	if l.version >= leavesBridges || environment.Get(devicesVariable) != "" {
 		return ""
 	}
 	use, left := netDevices(fileSystem, activeInterfaces())

@@ -10,8 +10,8 @@ import (
 	"github.com/shunt-ccl/shunt/host/bootstrap"
 	"github.com/shunt-ccl/shunt/host/carrier"
 	"github.com/shunt-ccl/shunt/host/option"
-	"github.com/shunt-ccl/shunt/internal/environment"
 	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/plugin/environment"
 )
 
 // Config has the fields of host.Options, which says what they mean, in the same order.

@@ -19,9 +19,9 @@ import (
 	"github.com/shunt-ccl/shunt/host/option"
 	"github.com/shunt-ccl/shunt/host/selector"
 	"github.com/shunt-ccl/shunt/host/topology"
-	"github.com/shunt-ccl/shunt/internal/environment"
 	"github.com/shunt-ccl/shunt/internal/failpoint"
 	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/plugin/environment"
 )
 
 // Job lives as long as its last communicator.

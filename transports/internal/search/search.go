@@ -8,13 +8,13 @@ package search
 import (
 	"errors"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/plugin/environment"
 	"github.com/shunt-ccl/shunt/plugin/shared"
 )
 
@@ -33,7 +33,7 @@ type Library[T any] struct {
 // at a path, or has the loader look for a name. Results for other keys are kept apart: load depends on what they stand
 // for.
 func (s *Library[T]) Open(key string, load func(path string) (T, error)) (T, error) {
-	named := Getenv(s.Variable)
+	named := environment.Get(s.Variable)
 	s.mu.Lock()
 	if s.results == nil {
 		s.results = map[string]func() (T, error){}
@@ -59,7 +59,7 @@ func (s *Library[T]) first(named string, load func(path string) (T, error)) (T, 
 		return l, nil
 	}
 	var reasons []string
-	for _, path := range s.Places(os.Getenv) {
+	for _, path := range s.Places(environment.Get) {
 		l, err := s.at(path, load)
 		if err == nil {
 			return l, nil

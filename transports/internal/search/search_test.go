@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/plugin/environment/environmenttest"
 )
 
 func sample() *Library[string] {
@@ -63,6 +64,17 @@ func TestOpenOnce(t *testing.T) {
 	_, err := l.Open("", load)
 	assert.EqualError(t, err, "SHUNT_SOME_LIBRARY: /nowhere/libsome.so.1: no such file or directory")
 	assert.Len(t, loads, 3)
+}
+
+// The folders are those that the program in C or Python names when the library is opened.
+func TestFoldersOfC(t *testing.T) {
+	venv := t.TempDir()
+	path := filepath.Join(venv, "lib", "python3.13", "site-packages", "some", "lib", "libsome.so.1")
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	environmenttest.Set(t, "VIRTUAL_ENV", venv)
+	_, err := sample().Open("", func(path string) (string, error) { return "", Unloadable(path, "cannot open") })
+	assert.ErrorContains(t, err, path+": ")
 }
 
 // Where none serves, the reason of each is said.

@@ -8,8 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What package os sets and removes is seen, too, and so are the variables of the start. What C sets is tested in
-// python/tests/test_bad_input.py.
+// What package os sets and removes is seen, and so are the variables of the start.
 func TestVariables(t *testing.T) {
 	const name = "SHUNT_TEST_ENVIRONMENT"
 	require.Empty(t, Get(name))
