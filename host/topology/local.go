@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/shunt-ccl/shunt/internal/affinity"
+	"github.com/shunt-ccl/shunt/plugin/environment"
 )
 
 // Local returns the place of this process. Rank is 0 and GPUs are empty: the caller
@@ -20,7 +21,7 @@ import (
 // that the process may run on, those are all that are online.
 func Local() Place {
 	p := Place{PID: os.Getpid(), CPUs: 1}
-	p.Host, p.HostID = identity(os.Getenv, os.DirFS("/"))
+	p.Host, p.HostID = identity(environment.Get, os.DirFS("/"))
 	cpus, err := affinity.Get()
 	if err != nil {
 		cpus, _ = parseList(word(os.DirFS("/"), "sys/devices/system/cpu/online"))

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/plugin/environment"
 )
 
 // Schema is the version of Machine as JSON.
@@ -272,5 +273,5 @@ func (g *gpuScan) canAccess(i, j int) CanAccess {
 
 // System returns the sources of this machine.
 func System(openManagement func() (cuda.Management, error)) Sources {
-	return Sources{Root: os.DirFS("/"), Getenv: os.Getenv, OpenManagement: openManagement, OpenDriver: cuda.Open}
+	return Sources{Root: os.DirFS("/"), Getenv: environment.Get, OpenManagement: openManagement, OpenDriver: cuda.Open}
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/fstest"
 	"time"
+
+	"github.com/shunt-ccl/shunt/plugin/environment/environmenttest"
 )
 
 func sample() Place {
@@ -211,7 +213,7 @@ func TestLocal(t *testing.T) {
 	if again := Local(); again.HostID != p.HostID {
 		t.Errorf("host %s, then %s", p.HostID, again.HostID)
 	}
-	t.Setenv("SHUNT_HOST_ID", "other")
+	environmenttest.Set(t, "SHUNT_HOST_ID", "other")
 	if q := Local(); q.Host != "other" || q.HostID == p.HostID {
 		t.Errorf("with SHUNT_HOST_ID: %+v", q)
 	}

@@ -116,6 +116,20 @@ def plugin(tmp_path_factory):
     return path
 
 
+def test_variables_set_after_the_import_reach_plugins(monkeypatch, plugin):
+    """So does the name of the host count, which no plugin gets."""
+    shunt.version()  # the library is loaded
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    monkeypatch.setenv("SHUNT_HOST_ID", "set late")
+    with shunt.init(0, 1, transports=f"process:{plugin}") as comm:
+        assert json.loads(comm._record())["host"] == "set late"
+        tasks = pathlib.Path("/proc/self/task").glob("*/children")
+        children = [pid for task in tasks for pid in task.read_text().split()]
+        found = [pathlib.Path("/proc", pid, "environ").read_bytes().split(b"\0") for pid in children]
+    (variables,) = [each for each in found if b"SHUNT_PLUGIN_COOKIE=shunt-transport" in each]
+    assert b"CUDA_VISIBLE_DEVICES=7" in variables and b"SHUNT_HOST_ID=set late" not in variables
+
+
 @pytest.mark.parametrize("told", ["call", "error", "window", "close"])
 def test_death_of_a_plugin_is_raised_once(world, plugin, told):
     world.run(1, "plugin_dies", told, SHUNT_TRANSPORTS=f"process:{plugin}")

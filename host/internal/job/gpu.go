@@ -7,6 +7,7 @@ import (
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host/topology"
 	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/plugin/environment"
 )
 
 // AutoDevice is host.AutoDevice.
@@ -23,7 +24,7 @@ type GPU struct {
 var localRanks = []string{"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"}
 
 // openGPU retains the device that the options mean, and enters it there.
-func (c *Config) openGPU(rank int, getenv func(string) string) (*GPU, error) {
+func (c *Config) openGPU(rank int) (*GPU, error) {
 	driver := c.Driver
 	if driver == nil {
 		var err error
@@ -37,12 +38,12 @@ func (c *Config) openGPU(rank int, getenv func(string) string) (*GPU, error) {
 	}
 	if len(devices) == 0 {
 		return nil, plugin.Errorf(plugin.Unsupported, "the CUDA driver sees no device (CUDA_VISIBLE_DEVICES is %q)",
-			getenv("CUDA_VISIBLE_DEVICES"))
+			environment.Get("CUDA_VISIBLE_DEVICES"))
 	}
 	if c.Device == AutoDevice {
 		c.Device = rank
 		for _, name := range localRanks {
-			if local, err := strconv.Atoi(getenv(name)); err == nil && local >= 0 {
+			if local, err := strconv.Atoi(environment.Get(name)); err == nil && local >= 0 {
 				c.Device = local
 				break
 			}

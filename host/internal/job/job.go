@@ -112,7 +112,7 @@ func (j *Job) load(ctx context.Context, transports []string) (err error) {
 	if err != nil || j.Memory != plugin.MemoryKindCuda {
 		return err
 	}
-	if j.GPU, err = j.openGPU(j.meeting.Rank, os.Getenv); err == nil {
+	if j.GPU, err = j.openGPU(j.meeting.Rank); err == nil {
 		j.Place.GPUs = []topology.GPU{j.GPU.place()}
 	}
 	return err

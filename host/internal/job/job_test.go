@@ -22,6 +22,7 @@ import (
 	"github.com/shunt-ccl/shunt/host/option"
 	"github.com/shunt-ccl/shunt/host/selector"
 	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/plugin/environment/environmenttest"
 	"github.com/shunt-ccl/shunt/plugin/process"
 	"github.com/shunt-ccl/shunt/transports/shm"
 )
@@ -299,7 +300,7 @@ func TestDeviceOfTheLauncher(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			driver := cudatest.New(cudatest.Options{Devices: 2})
 			t.Cleanup(driver.Close)
-			t.Setenv(test.variable, test.value)
+			environmenttest.Set(t, test.variable, test.value)
 			j, err := New(Config{World: 1, Memory: plugin.MemoryKindCuda, Driver: driver, Device: test.device,
 				Transports: []string{"shm"}, Logger: slog.New(slog.DiscardHandler)})
 			require.NoError(t, err)
