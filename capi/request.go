@@ -63,12 +63,15 @@ func go_request_test(number C.uint64_t, timeoutMS C.int64_t, done *C.int32_t) (r
 	if timeoutMS > 0 {
 		// A longer wait than a Duration can say is cut to the longest.
 		timeout := time.Duration(min(int64(timeoutMS), math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
-		ctx, cancel := context.WithTimeout(context.Background(), timeout)
-		defer cancel()
-		_ = r.host.Wait(ctx) // how the operation ended is for wait to say
+		select {
+		case <-r.host.Done(): // how the operation ended is for wait or close to say
+		case <-time.After(timeout):
+		}
 	}
-	if ended, _ := r.host.Test(); ended {
+	select {
+	case <-r.host.Done():
 		*done = 1
+	default:
 	}
 	return 0
 }
@@ -89,7 +92,7 @@ func go_request_notify(number C.uint64_t, eventfd C.int32_t) (result C.int32_t) 
 		return status(nil, plugin.Errorf(code, "shunt_request_notify: descriptor %d: %w", eventfd, err))
 	}
 	go func() {
-		_ = r.host.Wait(context.Background()) // how the operation ended is for wait to say
+		<-r.host.Done() // how the operation ended is for wait or close to say
 		_, _ = unix.Write(own, binary.NativeEndian.AppendUint64(nil, 1))
 		_ = unix.Close(own)
 	}()

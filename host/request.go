@@ -142,6 +142,10 @@ func (r *Request) Test() (bool, error) {
 	}
 }
 
+// Done returns a channel that is closed once the operation has ended. Its error, unlike after Wait and Test, counts as
+// one that nobody has asked for: Close returns it.
+func (r *Request) Done() <-chan struct{} { return r.done }
+
 // pin keeps Go memory in place while C holds its address. Null and memory that
 // is not Go's need nothing.
 func pin(pinner *runtime.Pinner, p unsafe.Pointer) {

@@ -1,9 +1,12 @@
 /*
- * failure.c: while the main thread is inside a call that would never return, a
- * second thread reads the communicator's state and its records all the time, and a
- * third aborts: both reads succeed throughout, and show what happened.
+ * failure.c: an error that nobody has heard is that of closing; and while the main
+ * thread is inside a call that would never return, a second thread reads the
+ * communicator's state and its records all the time, and a third aborts: both reads
+ * succeed throughout, and show what happened.
  */
 #include <pthread.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "check.h"
 
@@ -73,6 +76,38 @@ static void *end_it(void *unused) {
   return unused;
 }
 
+/* That an operation has ended does not say how: its error is that of shunt_close. */
+static void unheard(int by_notice) {
+  shunt_comm part;
+  OK(shunt_split(comm, 0, rank, &part));
+  if (rank == 0) {
+    float number;
+    shunt_operation operation = SHUNT_OPERATION_INIT;
+    shunt_request request;
+    operation.collective = SHUNT_COLL_RECV;
+    operation.dtype = SHUNT_DTYPE_FLOAT32;
+    operation.recv = &number;
+    operation.count = 1;
+    operation.root = 1; /* which never sends */
+    OK(shunt_set_timeout(part, 300));
+    OK(shunt_start(part, &operation, &request));
+    if (by_notice) {
+      int notice = eventfd(0, EFD_CLOEXEC);
+      uint64_t ended = 0;
+      OK(shunt_request_notify(request, notice));
+      CHECK(read(notice, &ended, sizeof ended) == sizeof ended && ended == 1 && close(notice) == 0);
+    } else {
+      for (int32_t done = 0; !done;)
+        OK(shunt_request_test(request, 1000, &done));
+    }
+    CHECK(shunt_close(part) == SHUNT_TIMEOUT);
+    CHECK(strstr(shunt_last_error(NULL), "recv") != NULL);
+  }
+  OK(shunt_barrier(side, NULL)); /* the others stay until rank 0 has closed */
+  if (rank != 0)
+    OK(shunt_close(part));
+}
+
 int main(void) {
   float numbers[4] = {1, 2, 3, 4};
   pthread_t asking, ending;
@@ -83,6 +118,8 @@ int main(void) {
   OK(shunt_rank(comm, &rank));
   OK(shunt_world(comm, &world));
   OK(shunt_split(comm, 0, rank, &side));
+  unheard(0);
+  unheard(1);
   OK(shunt_get_async_error(comm, &now));
   CHECK(now == SHUNT_OK);
   OK(shunt_all_reduce(comm, numbers, numbers, 4, SHUNT_DTYPE_FLOAT32, SHUNT_OP_MAX, NULL));
