@@ -194,8 +194,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// What lets a process join the job is not shown where settings are listed, and in no warning: it is taken as it is, such
-// as with the end of the line in the file that it comes from.
+// What lets a process join the job is not shown where settings are listed, and in no warning: it is taken as it is, as
+// with the end of the line in the file that it comes from.
 func TestSecretsAreNotShown(t *testing.T) {
 	o, warnings := Load([]string{"SHUNT_ID=tcp://host:1?secret=word\n", "SHUNT_SECRET=word\n"})
 	require.Empty(t, warnings)
