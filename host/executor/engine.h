@@ -236,6 +236,7 @@ enum {
   SX_DISAGREE,    /* rank: who called another collective, or -1 */
   SX_REMOTE_FAILED, /* x: code; rank; engine->message */
   SX_SLOTS,       /* x: commands of a ring */
+  SX_DONE,        /* x: the number that a ring says is done, y: that of the command there */
   SX_PEER_READ,   /* x: errno, y: bytes, region: address; rank */
   SX_UNMAPPED     /* x: address, z: length of what; space, region, rank */
 };

@@ -129,6 +129,9 @@ func (e *Engine) failure(reason C.uint32_t) error {
 		f.own("command", plugin.Code(x), C.GoString(&e.c.message[0]))
 	case C.SX_SLOTS:
 		f.Reason = fmt.Sprintf("a ring of %d commands, want 1 to %d", x, C.SHUNT_RING_SLOTS)
+	case C.SX_DONE:
+		f.Native, f.Code = true, plugin.Protocol
+		f.Reason = fmt.Sprintf("the transport has marked command %d as done where command %d stands in its ring", x, y)
 	case C.SX_NATIVE_STUCK:
 		f.Native, f.Stuck, f.Code = true, true, plugin.Timeout
 		f.Reason = fmt.Sprintf("the transport's native function has not returned for %v; its thread is lost, and may still use the memory of the call", time.Duration(y).Round(100*time.Millisecond))

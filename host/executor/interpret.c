@@ -457,8 +457,15 @@ static inline __attribute__((always_inline)) int interpret(sx_engine *e, sx_trac
       t->at = s - s->b; /* its arguments are the engine's, and others' by the time a slot is free */
       t->remote = SX_OF_COMMAND;
       shunt_ring_command *oldest = t->command;
-      return block(t, s, (const _Atomic int64_t *)&oldest->done, __atomic_load_n(&oldest->number, __ATOMIC_RELAXED),
-                   -1);
+      int64_t done = __atomic_load_n(&oldest->done, __ATOMIC_RELAXED);
+      int64_t number = __atomic_load_n(&oldest->number, __ATOMIC_RELAXED);
+      if (done != number && sx_reached(done, number)) { /* it is never free, and a wait for it over at once */
+        sx_fail(e, t, SX_DONE);
+        e->failure.x = done;
+        e->failure.y = number;
+        FAIL();
+      }
+      return block(t, s, (const _Atomic int64_t *)&oldest->done, number, -1);
     }
     case SX_WAIT_REMOTE:
       t->at = s;

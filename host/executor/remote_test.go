@@ -3,6 +3,7 @@ package executor
 import (
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"runtime"
@@ -286,6 +287,19 @@ func TestAHostileRing(t *testing.T) {
 				}
 			}
 		})
+	}
+	// Numbers that no command has had: no slot is free, and none that a run waits for ever is.
+	for _, done := range []int64{1, 2, math.MaxInt64} {
+		e, r := ringWorld(t, 2, nil, nil)
+		for i := range r.Slots() {
+			nativetest.MarkDone(r.Memory(), i, done)
+		}
+		p := posting(t, e, 2, func(b *plugin.Builder) { b.Track(func() { r.Post(b, 1) }) })
+		f := failureOf(t, e.Run(p, arguments(nil, nil, 0, 0), 20*time.Millisecond))
+		if want := fmt.Sprintf("command %d as done where command 0", done); f.Code != plugin.Protocol ||
+			!strings.Contains(f.Reason, want) || f.Step < 0 {
+			t.Errorf("got %+v, want %q", f, want)
+		}
 	}
 	for _, slots := range []int64{-1, 0, 4097, 1 << 40} {
 		e, r := ringWorld(t, 1, nil, nil)

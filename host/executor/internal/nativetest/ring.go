@@ -10,6 +10,8 @@ static shunt_ring_command *next(void *ring, uint32_t slots, int64_t *taken) {
   return shunt_ring_next(ring, slots, taken, INT64_C(3600000000000));
 }
 
+static void mark_done(shunt_ring *ring, int slot, int64_t number) { shunt_ring_commands(ring)[slot].done = number; }
+
 static int asleep(shunt_ring *ring) { return __atomic_load_n(&ring->sleeping, __ATOMIC_ACQUIRE) != 0; }
 
 static void wake(shunt_ring *ring) {
@@ -81,6 +83,11 @@ func ServeRing(ring unsafe.Pointer, slots int, do func(*Command) error) (stop fu
 			}
 		}
 	}
+}
+
+// MarkDone writes what a plugin says has been done in a slot of a ring.
+func MarkDone(ring unsafe.Pointer, slot int, number int64) {
+	C.mark_done((*C.shunt_ring)(ring), C.int(slot), C.int64_t(number))
 }
 
 // Asleep reports whether the plugin's side of a ring sleeps, or is about to.
