@@ -63,18 +63,30 @@ func TestDeviceInitThatFailsHalfWayLeavesNothingRunning(t *testing.T) {
 	}
 }
 
+// Whichever way a message of its length goes.
 func TestDeviceTimeoutNamesTheAbsentRank(t *testing.T) {
+	for algorithm, count := range map[string]int{
+		"one_shot_ll": 10, "one_shot_ll128": 16 << 10, "two_shot_ll128": 128 << 10, "staged": 2 << 20,
+	} {
+		t.Run(algorithm, func(t *testing.T) { timeoutNamesTheAbsentRank(t, algorithm, count) })
+	}
+}
+
+func timeoutNamesTheAbsentRank(t *testing.T, algorithm string, count int) {
 	errs := deviceErrors(t, gpus(t, 3), func(_ int, o *host.Options) { o.Timeout = 1500 * time.Millisecond },
 		func(r *rank) error {
-			b, done := r.buffers(10, 10)
+			b, done := r.buffers(count, count)
 			defer func() { _ = done(nil) }()
-			err := r.AllReduce(pointer(b[0]), pointer(b[1]), 10, plugin.Float32, plugin.OpSum, r)
-			err = errors.Join(err, r.sync())
+			reduce := func() error {
+				return errors.Join(r.AllReduce(pointer(b[0]), pointer(b[1]), int64(count), plugin.Float32, plugin.OpSum, r),
+					r.sync())
+			}
+			err := reduce()
 			if err != nil {
 				return err
 			}
 			if r.Rank() != 2 {
-				err = errors.Join(r.AllReduce(pointer(b[0]), pointer(b[1]), 10, plugin.Float32, plugin.OpSum, r), r.sync())
+				err = reduce()
 			} else if err = eventually("somebody's timeout", func() bool { return r.Err() != nil }); err == nil {
 				err = r.Err()
 			}
@@ -84,7 +96,8 @@ func TestDeviceTimeoutNamesTheAbsentRank(t *testing.T) {
 		require.ErrorIs(t, err, plugin.Timeout, "rank %d", rank)
 		require.ErrorContains(t, err, "no response from peer rank 2", "rank %d", rank)
 		require.ErrorContains(t, err, "rank 2 is in the same process, where cudaFree", "rank %d", rank)
-		require.Regexp(t, `rank 2 has not called all_reduce #2, in which rank [01] runs cudaipc/\w+, kernel \w+ \(step \d+ of track 0\)`, err.Error(), "rank %d", rank)
+		require.Regexp(t, "rank 2 has not called all_reduce #2, in which rank [01] runs cudaipc/"+algorithm+
+			`, kernel \w+ \(step \d+ of track 0\)`, err.Error(), "rank %d", rank)
 	}
 	require.ErrorContains(t, errs[0], "shrink or re-create it")
 }
