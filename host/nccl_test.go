@@ -197,6 +197,52 @@ func TestRankThatStaysAwayFromNccl(t *testing.T) {
 	assert.Contains(t, errs[0].Error()+errs[2].Error(), "runs nccl/tuned, a native function (step 0 of track 0)")
 }
 
+// NCCL does not even return from a call that connects to a rank which does not come. The host ends that, too.
+func TestRankThatStaysAwayWhileNcclConnects(t *testing.T) {
+	for name, test := range map[string]struct {
+		away func(*rank) error
+		code plugin.Code
+		text string
+	}{
+		"alive": {func(r *rank) error {
+			for r.Err() == nil && t.Context().Err() == nil {
+				time.Sleep(time.Millisecond)
+			}
+			return nil
+		}, plugin.Timeout, "got no response from peer rank 1"},
+		"closed": {func(r *rank) error { return r.Close() }, plugin.Closed, "has closed the communicator while rank 0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withNCCL(t)
+			adjust := func(rank int, o *host.Options) {
+				both("*=nccl,*")(rank, o)
+				o.Timeout = 5 * time.Second
+			}
+			errs := deviceErrors(t, gpus(t, 2), adjust, func(r *rank) error {
+				if err := errors.Join(deviceSum(r, 100), r.meet()); err != nil {
+					return err
+				}
+				if r.Rank() == 1 {
+					return test.away(r)
+				}
+				begun, release := nccltest.HoldOperations()
+				defer release()
+				defer time.AfterFunc(time.Minute, release).Stop() // nothing else ends a call that the host has forgotten
+				err := deviceSum(r, 100)
+				select {
+				case <-begun:
+					return err
+				default:
+					return fmt.Errorf("NCCL was not called: %w", err)
+				}
+			})
+			require.NoError(t, errs[1])
+			require.ErrorIs(t, errs[0], test.code)
+			assert.Contains(t, errs[0].Error(), test.text)
+		})
+	}
+}
+
 // Abort ends what waits inside NCCL.
 func TestAbortEndsNccl(t *testing.T) {
 	withNCCL(t)

@@ -1,7 +1,9 @@
 package executor
 
 import (
+	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -99,6 +101,59 @@ func TestNothingWaitsForStreamsThatADeviceWasNotGiven(t *testing.T) {
 			g.synchronize(strangers...)
 		})
 	}
+}
+
+// Native code, or a stream that is full, may keep an operation for ever, and whoever is to end it looks at the Device
+// first. So does what frees for other communicators of the GPU.
+func TestNothingWaitsForAnOperationThatIsBeingEnqueued(t *testing.T) {
+	g := newGPU(t, 1)
+	l := &stuck{Driver: g.Driver, inside: make(chan struct{}), end: make(chan struct{})}
+	d := g.newDevice(l, 1)
+	p, err := d.Load(g.bumpPlan(5), 0)
+	require.NoError(t, err)
+	s := g.stream()
+	ran := make(chan error, 1)
+	go func() { ran <- d.Run(p, &Arguments{}, s) }()
+	<-l.inside
+	freed := false
+	looked := make(chan error, 2)
+	go func() {
+		if d.Idle() {
+			looked <- errors.New("it is idle")
+		}
+		err := errors.Join(d.Later(func() error { freed = true; return nil }), d.Tend(), Collect())
+		other, failed := NewDevice(l, 0, 0, 1)
+		if failed == nil {
+			failed = other.Close()
+		}
+		d.Abort()
+		looked <- errors.Join(err, failed)
+	}()
+	select {
+	case err = <-looked:
+		require.False(t, freed, "the operation may use it")
+	case <-time.After(time.Minute):
+		err = errors.New("something waits for the operation")
+	}
+	close(l.end)
+	require.NoError(t, err)
+	require.NoError(t, <-ran)
+	g.synchronize(s)
+	require.True(t, d.Idle())
+	require.NoError(t, d.Tend())
+	require.True(t, freed)
+}
+
+// stuck is a driver whose Submit does not return until the end.
+type stuck struct {
+	cuda.Driver
+	inside, end chan struct{}
+}
+
+func (s *stuck) Submit(c cuda.Context, b *cuda.Batch) (int, cuda.Capture, error) {
+	close(s.inside)
+	<-s.end
+	return s.Driver.Submit(c, b)
 }
 
 // An operation is one call of the driver's library, with an event behind it outside

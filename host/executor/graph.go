@@ -38,6 +38,7 @@ type held struct {
 const (
 	closeWait = 2 * time.Second
 	pollWait  = 20 * time.Microsecond
+	lockWait  = 100 * time.Millisecond // only an operation that is being put into a stream keeps a Device longer
 )
 
 func register(d *Device) {
@@ -226,11 +227,14 @@ func (d *Device) tryFree() (h held, ok, again bool) {
 	return h, true, false
 }
 
-// Idle reports whether everything that was put into streams, other than by graphs, has ended.
+// Idle reports whether everything that was put into streams, other than by graphs, has ended. An operation that has
+// not returned from Run has not. It waits for none.
 func (d *Device) Idle() bool { return d.idle() }
 
 func (d *Device) idle() bool {
-	d.mu.Lock()
+	if !d.lockSoon() {
+		return false // native code, or a full stream, may keep an operation for ever: whoever ends it looks here first
+	}
 	defer d.mu.Unlock()
 	if !d.order.used {
 		return true
@@ -249,6 +253,18 @@ func (d *Device) idle() bool {
 		d.order.used = false
 	}
 	return done
+}
+
+// lockSoon takes d.mu; false: something has kept it for lockWait.
+func (d *Device) lockSoon() bool {
+	deadline := time.Now().Add(lockWait)
+	for !d.mu.TryLock() {
+		if time.Now().After(deadline) {
+			return false
+		}
+		time.Sleep(pollWait)
+	}
+	return true
 }
 
 // await gives what is in streams a while to end.

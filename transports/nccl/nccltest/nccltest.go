@@ -130,9 +130,10 @@ var machine struct {
 	words   *C.char
 	budgets []int
 	held    *held // of HoldAborts; nil: none is held
+	busy    *held // likewise, of HoldOperations
 }
 
-// held is aborts that do not return yet.
+// held is aborts, or operations, that do not return yet.
 type held struct {
 	begun, end   chan struct{}
 	begin, letGo func()
@@ -140,17 +141,23 @@ type held struct {
 
 // HoldAborts keeps ncclCommAbort from returning to the last of a rank's communicators until release is called. begun is
 // closed when the first is held.
-func HoldAborts() (begun <-chan struct{}, release func()) {
+func HoldAborts() (begun <-chan struct{}, release func()) { return hold(&machine.held) }
+
+// HoldOperations keeps operations from returning until their communicator is aborted, as those of NCCL that connect to
+// ranks which do not come, or until release is called: then they fail. begun is closed when the first is held.
+func HoldOperations() (begun <-chan struct{}, release func()) { return hold(&machine.busy) }
+
+func hold(in **held) (begun <-chan struct{}, release func()) {
 	h := &held{begun: make(chan struct{}), end: make(chan struct{})}
 	h.begin, h.letGo = sync.OnceFunc(func() { close(h.begun) }), sync.OnceFunc(func() { close(h.end) })
-	hold := func(h *held) {
+	set := func(h *held) {
 		machine.Lock()
 		defer machine.Unlock()
-		machine.held = h
+		*in = h
 	}
-	hold(h)
+	set(h)
 	return h.begun, func() {
-		hold(nil)
+		set(nil)
 		h.letGo()
 	}
 }
@@ -379,6 +386,17 @@ func goRun(ops *C.fake_op, count C.int) C.int {
 		return state // as NCCL's calls do once its asynchronous error is set
 	}
 	called := batch{list, c.uses(list)}
+	machine.Lock()
+	h := machine.busy
+	machine.Unlock()
+	if h != nil {
+		h.begin()
+		select {
+		case <-c.stopped:
+		case <-h.end:
+		}
+		return 2
+	}
 	machine.Lock()
 	if uint64(list[0].comm) != c.child {
 		violate("rank %d: an operation on the parent", c.rank)
