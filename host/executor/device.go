@@ -47,7 +47,8 @@ type Device struct {
 	posting bool   // the batch posts commands
 
 	order    order
-	priority int64 // of the batch's stream, as SlotPriority has it, or unasked
+	marks    uint64 // what was held when the batch was put together
+	priority int64  // of the batch's stream, as SlotPriority has it, or unasked
 	one      [1]DeviceLaunch
 	batch    cuda.Batch
 	pieces   []int // of each launch of the batch: where its work begins
@@ -57,8 +58,9 @@ type Device struct {
 	// Under the lock of the registry, see graph.go.
 	live    map[uint64]bool // tokens of graphs that are left
 	held    []held
-	freeing bool // a goroutine looks through held
-	again   bool // it must look once more
+	queued  atomic.Uint64 // held so far; operations read it
+	freeing bool          // a goroutine looks through held
+	again   bool          // it must look once more
 }
 
 // deviceRegion is memory of a rank as this GPU sees it.
@@ -91,6 +93,9 @@ func NewDevice(driver cuda.Driver, ordinal, rank, world int) (*Device, error) {
 	if d.word, err = pinned.Alloc(driver, d.ctx, plugin.WatchBytes); err == nil {
 		if err = d.newEvent(&d.order.tail); err == nil {
 			err = d.newEvent(&d.order.cross)
+		}
+		if err == nil {
+			err = d.newEvent(&d.order.mark)
 		}
 	}
 	if err != nil {
@@ -217,7 +222,7 @@ func (d *Device) free() error {
 	d.proxy = nil
 	d.abortMu.Unlock()
 	d.mu.Lock()
-	d.order.used = false // idle may still be asked, but the event goes
+	d.order.used, d.order.marking = false, false // idle may still be asked, but the events go
 	d.mu.Unlock()
 	if d.ctx == 0 {
 		return nil
@@ -227,7 +232,7 @@ func (d *Device) free() error {
 	for _, f := range append([]*forks{&d.side}, d.graphed...) {
 		note(f.free(d))
 	}
-	for _, e := range []cuda.Event{d.order.tail, d.order.cross} {
+	for _, e := range []cuda.Event{d.order.tail, d.order.cross, d.order.mark} {
 		if e != 0 {
 			note(d.driver.DestroyEvent(d.ctx, e))
 		}

@@ -13,7 +13,9 @@ import (
 // library. Recording it when another stream turns up would be cheaper and wrong:
 // the old stream may be destroyed by then, or captured. What waits and what frees
 // wait for the operation and for nothing else in the context; see
-// docs/decisions/0019-streams.md.
+// docs/decisions/0019-streams.md. Where something is to be freed, a second event
+// behind the next operation stays until it is over, as the first one is recorded
+// anew by every operation, and not over while the host runs ahead.
 //
 // Whether two streams are one is a matter of the driver's numbers, as the handle of
 // a destroyed stream comes back, and that of the threads' own streams is one for
@@ -28,6 +30,10 @@ type order struct {
 	priority int64       // of that stream, see Device.priority
 	recorded bool        // tail stands behind all of it; false after a failure of the driver
 	tail     cuda.Event
+
+	mark    cuda.Event // stands behind the operations before the Device held
+	marked  uint64     // the thing of this number,
+	marking bool       // and is not known to be over
 
 	current  *capture // what the last operation was captured into, or nil
 	captures map[uint64]*capture
@@ -71,12 +77,16 @@ func (d *Device) before(s cuda.Stream, follows bool, c *capture) error {
 	return nil
 }
 
-// after adds to the batch the mark that operations on other streams, and the freeing of
+// after adds to the batch the events that operations on other streams, and the freeing of
 // memory, wait for.
 func (d *Device) after(s cuda.Stream, c *capture) {
-	if c == nil {
-		d.put(cuda.Work{Kind: cuda.WorkRecord, Stream: s, Handle: uint64(d.order.tail)})
+	if c != nil {
+		return
 	}
+	if d.marks = d.queued.Load(); d.marks != d.order.marked && !d.order.marking {
+		d.put(cuda.Work{Kind: cuda.WorkRecord, Stream: s, Handle: uint64(d.order.mark)})
+	}
+	d.put(cuda.Work{Kind: cuda.WorkRecord, Stream: s, Handle: uint64(d.order.tail)})
 }
 
 // happened notes that the batch, or the part of it before a failure, is in its
@@ -87,6 +97,9 @@ func (d *Device) happened(s cuda.Stream, id uint64, c *capture, whole bool) {
 		return
 	}
 	d.order.used, d.order.stream, d.order.id, d.order.priority = true, s, id, d.priority
+	if whole && d.marks != d.order.marked && !d.order.marking {
+		d.order.marked, d.order.marking = d.marks, true
+	}
 	// The batch's own record may be what did not come about, or what its tracks end with.
 	d.order.recorded = whole || d.side.rejoin(d, s) == nil && d.driver.Record(d.ctx, d.order.tail, s) == nil
 }

@@ -144,6 +144,43 @@ func TestNothingWaitsForAnOperationThatIsBeingEnqueued(t *testing.T) {
 	require.True(t, freed)
 }
 
+// A program whose host runs ahead never has a moment without an operation in a stream. What it frees goes all the same,
+// once what came before has ended.
+func TestLaterDoesNotWaitForWhatComesAfterwards(t *testing.T) {
+	for name, two := range map[string]bool{"a stream": false, "two streams": true} {
+		t.Run(name, func(t *testing.T) {
+			g := newGPU(t, 1)
+			streams := []cuda.Stream{g.stream(), g.stream()}
+			next := streams[0]
+			run := func(p *DeviceProgram) {
+				g.run(p, next)
+				if two {
+					next = streams[0] + streams[1] - next
+				}
+			}
+			bump, freed := g.bump(8), 0
+			free := func() error { freed++; return nil }
+			collected := func() bool { require.NoError(t, Collect()); return true }
+			run(g.hold(0))
+			for i := range 3 {
+				require.NoError(t, g.device.Later(free))
+				graph := g.capture(next, func() { g.run(bump, next) }) // has no part in this
+				run(bump)
+				run(g.hold(i + 1))
+				require.NoError(t, g.device.Later(func() error { return nil }), "asks anew before the first is over")
+				require.True(t, collected())
+				require.Equal(t, i, freed, "an operation before it runs")
+				g.store(i, 1)
+				require.Eventually(t, func() bool { return collected() && freed == i+1 }, time.Minute, time.Millisecond)
+				require.False(t, g.device.Idle())
+				require.NoError(t, g.DestroyGraph(graph))
+			}
+			g.store(3, 1)
+			g.synchronize(streams...)
+		})
+	}
+}
+
 // stuck is a driver whose Submit does not return until the end.
 type stuck struct {
 	cuda.Driver

@@ -2,6 +2,7 @@ package executor
 
 import (
 	"errors"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -31,8 +32,9 @@ var registry = struct {
 // held is something to free once the graphs captured before it are gone and
 // what was in streams has ended.
 type held struct {
-	until uint64 // tokens up to this one
-	free  func() error
+	until  uint64 // tokens up to this one
+	number uint64 // of what the Device has held, from 1; see Device.ended
+	free   func() error
 }
 
 const (
@@ -82,7 +84,8 @@ func Collect() error { return takeErrors(collect(func(*Device) bool { return tru
 // Later calls free once no operation or graph that this Device has been given so
 // far can still be running or run again: at once where that is so, else from a
 // later call of Tend, NewDevice, Later or Close for the same GPU, or of Collect, before
-// the Device's own resources go. It is for memory that regions lie in. The error is free's if it was called.
+// the Device's own resources go; some of the operations that follow may have to end
+// too. It is for memory that regions lie in. The error is free's if it was called.
 func (d *Device) Later(free func() error) error {
 	if d.hold(free) {
 		return takeErrors(d.collect())
@@ -109,7 +112,7 @@ func (d *Device) hold(free func() error) bool {
 	if _, ok := registry.devices[d]; !ok {
 		return false
 	}
-	d.held = append(d.held, held{registry.next, free})
+	d.held = append(d.held, held{registry.next, d.queued.Add(1), free})
 	return true
 }
 
@@ -212,17 +215,17 @@ func (d *Device) tryFree() (h held, ok, again bool) {
 	registry.mu.Lock()
 	d.again = false
 	is := ready()
-	registry.mu.Unlock()
 	if is {
-		is = d.idle()
+		h = d.held[0]
 	}
+	registry.mu.Unlock()
+	is = is && d.ended(h.number)
 	registry.mu.Lock()
 	defer registry.mu.Unlock()
 	if !is || !ready() {
 		d.freeing = d.again
 		return held{}, false, d.again
 	}
-	h = d.held[0]
 	d.held = slices.Delete(d.held, 0, 1)
 	return h, true, false
 }
@@ -231,12 +234,20 @@ func (d *Device) tryFree() (h held, ok, again bool) {
 // not returned from Run has not. It waits for none.
 func (d *Device) Idle() bool { return d.idle() }
 
-func (d *Device) idle() bool {
+func (d *Device) idle() bool { return d.ended(math.MaxUint64) }
+
+// ended reports whether the operations that the Device was given before it held something of this number have ended:
+// the event behind them is over, or nothing is left in streams.
+func (d *Device) ended(number uint64) bool {
 	if !d.lockSoon() {
 		return false // native code, or a full stream, may keep an operation for ever: whoever ends it looks here first
 	}
 	defer d.mu.Unlock()
-	if !d.order.used {
+	if d.order.marking {
+		done, err := d.driver.EventDone(d.ctx, d.order.mark)
+		d.order.marking = !done || err != nil
+	}
+	if !d.order.used || number <= d.order.marked && !d.order.marking {
 		return true
 	}
 	if !d.order.recorded { // the driver has failed
@@ -250,7 +261,7 @@ func (d *Device) idle() bool {
 		return cuda.ResultOf(err).Sticky()
 	}
 	if done {
-		d.order.used = false
+		d.order.used, d.order.marking = false, false
 	}
 	return done
 }

@@ -59,8 +59,8 @@ var Mutations = []Mutation{
 	{
 		Rule: 5, Why: "what is to be freed does not wait for graphs",
 		File:  "host/executor/graph.go",
-		Old:   `	d.held = append(d.held, held{registry.next, free})`,
-		New:   `	d.held = append(d.held, held{0, free})`,
+		Old:   `	d.held = append(d.held, held{registry.next, d.queued.Add(1), free})`,
+		New:   `	d.held = append(d.held, held{0, d.queued.Add(1), free})`,
 		Guard: Test{inExecutor, "TestRule05WhatAGraphCapturedStaysUntilItIsDestroyed"},
 	},
 	{
