@@ -43,13 +43,12 @@ func (j *Job) Survey(ctx context.Context, m *Member, what string) (*survey.Found
 	for i, l := range m.Loaded {
 		names[i] = l.Info.Name + " " + l.Info.Version
 	}
-	ranks := survey.Survey{Observer: m.Observer, Group: m.Group, Call: what, Memory: j.Memory,
-		ShareGPU: j.Options.ShareGPU()}
+	ranks := survey.Survey{Observer: m.Observer, Group: m.Group, Call: what, Memory: j.Memory}
 	found, err := ranks.Introduce(ctx, survey.Introduction{
 		ID:    uint64(os.Getpid())<<32 | communicatorCount.Add(1)&0xFFFFFFFF,
 		Place: j.Place.Encode(), Release: plugin.Release, Transports: strings.Join(names, ", "), Choice: j.Table.Override().Digest(),
 		Costs: j.Table.Digest(), Memory: j.Memory.String(), MaxSMs: j.MaxSMs, Checks: j.Checks,
-		Named: !j.Optional,
+		ShareGPU: j.Options.ShareGPU(), Named: !j.Optional,
 	}, j.Options.PeerRead())
 	if err != nil {
 		return nil, err

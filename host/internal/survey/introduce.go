@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/shunt-ccl/shunt/host/internal/round"
 	"github.com/shunt-ccl/shunt/host/topology"
@@ -21,11 +22,12 @@ type Introduction struct {
 	Costs      string `json:"costs"`  // digest of the costs by which algorithms are chosen; rank 0's count
 	Memory     string `json:"memory"` // kind of memory that the communicator moves
 	// most multiprocessors that this rank lets the communicator's kernels occupy; 0: any
-	MaxSMs int    `json:"max_sms,omitempty"`
-	Checks bool   `json:"checks,omitempty"` // SHUNT_CHECK is on
-	Named  bool   `json:"named,omitempty"`  // this rank's user has named the transports
-	Probe  uint64 `json:"probe"`            // address of a word in this process, 0: peers are not to read its memory
-	Value  uint64 `json:"value"`            // what the word says
+	MaxSMs   int    `json:"max_sms,omitempty"`
+	Checks   bool   `json:"checks,omitempty"`    // SHUNT_CHECK is on
+	ShareGPU bool   `json:"share_gpu,omitempty"` // SHUNT_SHARE_GPU is on; ranks share one where it is on all of them
+	Named    bool   `json:"named,omitempty"`     // this rank's user has named the transports
+	Probe    uint64 `json:"probe"`               // address of a word in this process, 0: peers are not to read its memory
+	Value    uint64 `json:"value"`               // what the word says
 }
 
 // maxIntroduction bounds what a peer may send.
@@ -123,7 +125,8 @@ func (s *Survey) Introduce(ctx context.Context, mine Introduction, peerRead bool
 		}
 	}
 	found.Topology = topology.New(places)
-	if a, b, g, shared := found.Topology.SharedGPU(); shared && !s.ShareGPU {
+	alone := slices.ContainsFunc(found.introductions, func(i Introduction) bool { return !i.ShareGPU })
+	if a, b, g, shared := found.Topology.SharedGPU(); shared && alone {
 		return nil, &plugin.Error{Code: plugin.InvalidArgument, Rank: b, Message: fmt.Sprintf(
 			"init: ranks %d (pid %d) and %d (pid %d) both use GPU %s (%s) of host %s; give each rank a GPU of its own, as with Options.Device or CUDA_VISIBLE_DEVICES, or set SHUNT_SHARE_GPU=on on all ranks",
 			a, places[a].PID, b, places[b].PID, g.UUID, g.PCI, places[b].Host)}

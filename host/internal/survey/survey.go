@@ -17,9 +17,8 @@ type Survey struct {
 		Agree(ctx context.Context, tag string, err error) error
 		AllGather(ctx context.Context, tag string, payload []byte) ([][]byte, error)
 	}
-	Call     string // that makes the communicator, for errors: init, split or shrink
-	Memory   plugin.MemoryKind
-	ShareGPU bool // ranks may share a GPU
+	Call   string // that makes the communicator, for errors: init, split or shrink
+	Memory plugin.MemoryKind
 }
 
 // RankZeros returns rank 0's payload, on every rank. what says what it is, for the error of a wait.

@@ -76,6 +76,31 @@ func TestIntroductions(t *testing.T) {
 	}
 }
 
+// Ranks share a GPU if all of them may. Otherwise all get the same error, also those that may.
+func TestAGPUIsSharedWhereAllRanksMay(t *testing.T) {
+	on := func(rank int, gpu string, may bool) Introduction {
+		i, place := introduction(rank), topology.Local()
+		place.Rank, place.GPUs = rank, []topology.GPU{{UUID: gpu, PCI: "0000:01:00.0"}}
+		i.Place, i.ShareGPU = place.Encode(), may
+		return i
+	}
+	for _, may := range [][2]bool{{false, false}, {true, false}, {false, true}, {true, true}} {
+		for rank, other := range []int{1, 0} {
+			mine := on(rank, "GPU-1", may[rank])
+			_, err := of(rank, on(other, "GPU-1", may[other]).encode()).Introduce(t.Context(), mine, false)
+			if may[0] && may[1] {
+				require.NoError(t, err)
+			} else {
+				require.ErrorIs(t, err, plugin.InvalidArgument, "rank %d of %v", rank, may)
+				require.ErrorContains(t, err, "both use GPU GPU-1 (0000:01:00.0)")
+				require.ErrorContains(t, err, "set SHUNT_SHARE_GPU=on on all ranks")
+			}
+			_, err = of(rank, on(other, "GPU-2", may[other]).encode()).Introduce(t.Context(), mine, false)
+			require.NoError(t, err, "no GPU is shared")
+		}
+	}
+}
+
 // Ranks read each other's memory if all of them can, and none if one cannot.
 func TestPeerReadNeedsAllRanks(t *testing.T) {
 	s := of(0, nil)
