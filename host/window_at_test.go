@@ -106,6 +106,33 @@ func TestWindowsInRegisteredMemory(t *testing.T) {
 	})
 }
 
+// Deregister undoes the last registration at an address, whatever is open in an earlier one there.
+func TestWindowsKeepNoRangeButTheirOwn(t *testing.T) {
+	deviceWorld(t, 2, func(r *rank) error {
+		header := r.WindowHeader()
+		p, end, err := r.symmetric(int(header) / 2)
+		if err != nil {
+			return err
+		}
+		open, err := r.NewWindowAt(pointer(p), 2*header)
+		if err = errors.Join(err, r.RegisterSymmetric(pointer(p), header)); err != nil {
+			return err
+		}
+		later, err := r.NewWindowAt(pointer(p), header)
+		if err != nil {
+			return err
+		}
+		kept := func() error {
+			if err := r.Deregister(pointer(p)); plugin.CodeOf(err) != plugin.InvalidArgument || !contains(err, "is open") {
+				return fmt.Errorf("deregistering the memory of an open window: %w", err)
+			}
+			return nil
+		}
+		err = errors.Join(kept(), later.Close(), r.Deregister(pointer(p)), kept(), r.meet(), open.Close())
+		return end(err)
+	})
+}
+
 func TestWindowsInRegisteredMemoryAreRefused(t *testing.T) {
 	deviceWorld(t, 2, func(r *rank) error {
 		header := r.WindowHeader()

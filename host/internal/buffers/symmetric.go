@@ -211,20 +211,23 @@ func (t *Registry) letGo(r *Range) error {
 	return errors.Join(errs...)
 }
 
-// RegisteredAt reports whether Deregister of an address may end the range.
-func (r *Range) RegisteredAt(p cuda.Ptr) bool { return r.base == p && !r.owned }
-
 // Address returns where this rank's GPU reaches what a rank has at the offset of p, which lies in this rank's range.
 func (r *Range) Address(p cuda.Ptr, rank int) cuda.Ptr { return r.addresses[rank] + (p - r.base) }
 
-// Deregister ends the last of the user's registrations that began at an address; found is false if there is none.
-func (s *Symmetric) Deregister(registry *Registry, p cuda.Ptr) (found bool, err error) {
-	var r *Range
-	for _, other := range s.sorted {
-		if other.RegisteredAt(p) && other.export != nil && (r == nil || r.number < other.number) {
-			r = other
+// Last returns the last of the user's registrations that began at an address, which Deregister ends; nil: none.
+func (s *Symmetric) Last(p cuda.Ptr) *Range {
+	var last *Range
+	for _, r := range s.sorted {
+		if r.base == p && !r.owned && r.export != nil && (last == nil || last.number < r.number) {
+			last = r
 		}
 	}
+	return last
+}
+
+// Deregister ends the last of the user's registrations that began at an address; found is false if there is none.
+func (s *Symmetric) Deregister(registry *Registry, p cuda.Ptr) (found bool, err error) {
+	r := s.Last(p)
 	if r == nil {
 		return false, nil
 	}

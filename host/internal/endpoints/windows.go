@@ -163,12 +163,14 @@ func (s *Set) roomForAWindow() error {
 	return nil
 }
 
-// Lent returns an open window, which WindowAt has made, in a symmetric range that Deregister of an address may end;
-// nil: none.
+// Lent returns an open window, which WindowAt has made, in the symmetric range that Deregister of an address ends; nil:
+// none.
 func (s *Set) Lent(base cuda.Ptr) *Window {
-	for _, w := range s.windows {
-		if w.lent && w.symmetric.RegisteredAt(base) {
-			return w
+	if in := s.Symmetric.Last(base); in != nil {
+		for _, w := range s.windows {
+			if w.lent && w.symmetric == in {
+				return w
+			}
 		}
 	}
 	return nil

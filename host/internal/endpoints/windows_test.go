@@ -7,8 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/shunt-ccl/shunt/cuda"
-	"github.com/shunt-ccl/shunt/host/internal/buffers"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -71,15 +69,4 @@ func TestMalformedSizesOfWindowsNameTheirRank(t *testing.T) {
 			require.Equal(t, 1, malformed.Rank)
 		}
 	}
-}
-
-// Memory in which a window lies is known by where its range begins.
-func TestLentWindowsAreFoundByTheirRange(t *testing.T) {
-	s := aSet(0, 1, plugin.MemoryKindCuda)
-	s.Symmetric = buffers.NewSymmetric(s.Observer)
-	in := s.Symmetric.AddWindow([]cuda.Ptr{0x1000}, 64)
-	lent := &Window{lent: true, symmetric: in}
-	s.windows = map[uint32]*Window{1: {symmetric: in}, 2: lent}
-	require.Same(t, lent, s.Lent(0x1000))
-	require.Nil(t, s.Lent(0x1001))
 }
