@@ -85,7 +85,7 @@ __device__ __forceinline__ void reduce_ll128_body(const shunt_kernel_args &a) {
     return;
   }
   Outlet outlet(a, a.root, lane, a.bytes);
-  u64 received[SHUNT_MAX_RANKS];
+  u64 received[SHUNT_MAX_RANKS] = {};
 #pragma unroll
   for (int s = 0; s < SHUNT_MAX_RANKS; s++)
     if (s < a.world && s != a.rank)
@@ -99,7 +99,7 @@ __device__ __forceinline__ void reduce_ll128_body(const shunt_kernel_args &a) {
     if (!ll128_wait_each(
             a, l, [&](int s) { return own(a) + channel_offset(a.world, s, lane) + ring(received[s] + 1 + k); }, flag,
             [&](Wait &wait, int s, u64 flag) {
-              return wait.over(max(s, 0), flag, [&] {
+              return wait.over(missed_by_warp(s), flag, [&] {
                 return block_index() < owners && threadIdx.x < 32 && contradicted_by_any(a);
               });
             },

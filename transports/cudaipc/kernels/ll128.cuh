@@ -145,6 +145,14 @@ template <class Slot, class Flag, class Over>
   }
 }
 
+// The peer that a lane names if it gives up a wait: the one whose line it misses, else one whose line
+// another lane misses. One lane in eight looks at flags, and any may be the one that tells. The whole
+// warp calls it, and one of its lanes at least misses a line.
+__device__ __forceinline__ int missed_by_warp(int peer) {
+  const int other = __shfl_sync(~0u, peer, __ffs(__ballot_sync(~0u, peer >= 0)) - 1);
+  return peer >= 0 ? peer : other;
+}
+
 // What such a wait asks once in a while: whether lines are there that are not this call's, or the
 // peer, if there is one, has begun another call. It knows no more than the loop needs anyway, and
 // what it calls keeps its registers apart: else the loop would have to spill some.
@@ -159,7 +167,7 @@ __device__ __noinline__ u64 lines_look(const shunt_kernel_args &a, int peer, u64
       if (theirs == kNoCall || !is_elsewhere(a, peer, theirs)) theirs = mine;
     }
   }
-  return Wait::look(a, max(peer, 0), flag, since, mine, theirs);
+  return Wait::look(a, missed_by_warp(peer), flag, since, mine, theirs);
 }
 
 // The same where all ranks run alike; in is this lane's place in slot 0 of source 0 of a phase, and

@@ -35,7 +35,8 @@ __device__ __noinline__ void stay(const shunt_kernel_args &a) {
   for (;;) {
     const uint4 watch = load_packet(reinterpret_cast<const void *>(a.abort));  // one read over PCIe
     const u64 limit = a.timeout != 0 ? a.timeout : u64(watch.w) << 32 | watch.z;
-    if (watch.x != 0 || (limit != 0 && nanoseconds() - since > limit)) return;
+    // Signed: the timer may step back.
+    if (watch.x != 0 || (limit != 0 && (long long)(nanoseconds() - since) > (long long)limit)) return;
     __nanosleep(1000);
   }
 }

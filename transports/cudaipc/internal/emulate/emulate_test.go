@@ -382,6 +382,18 @@ func TestRule17WhoHasGivenUpPublishesNothing(t *testing.T) {
 	}
 }
 
+// Where one rank's receive memory lies elsewhere every rank says so, and stays as long as a wait may last: the copies
+// behind the kernel would go astray, and the abort that ends them may be under way.
+func TestAsymmetricPlacesAreTold(t *testing.T) {
+	t.Parallel()
+	program, _ := standard.compiled(t)
+	for seed := range seeds(t, 12) {
+		status, output := check(t.Context(), program, "--asymmetric", strconv.Itoa(2+seed%3), strconv.Itoa(seed), "2",
+			"shunt_symmetric_begin")
+		require.Zero(t, status, "seed %d: %s", seed, output)
+	}
+}
+
 // The ends of a message that differ are reported, with both lengths, whichever ways the two ends have for messages so
 // long; nothing of it arrives. And nothing is reported where they are alike, whenever a rank looks.
 func TestLengths(t *testing.T) {

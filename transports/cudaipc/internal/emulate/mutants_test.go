@@ -42,6 +42,7 @@ var (
 	round      = how{"", 24, comingRound}
 	impossible = how{"--impossible", 2, standard}
 	aborted    = how{"--abort", 2, standard}
+	asymmetric = how{"--asymmetric", 2, standard}
 )
 
 var mutants = []mutant{
@@ -193,6 +194,8 @@ var mutants = []mutant{
 	{"every lane compares", "all_to_all_v.cu", edits{{"return lane == 0 && in.bytes > 0", "return in.bytes > 0"}}, "shunt_all_to_all_v", alike},
 
 	{"a timer that steps back is a timeout", "device.cuh", edits{{"(long long)(now - since) > (long long)limit", "now - since > limit"}}, "shunt_all_to_all_v", alike},
+	{"a timer that steps back ends a stay", "symmetric.cu", edits{{"(long long)(nanoseconds() - since) > (long long)limit", "nanoseconds() - since > limit"}}, "shunt_symmetric_begin", asymmetric},
+	{"lanes without a flag name rank 0", "ll128.cuh", edits{{"peer >= 0 ? peer : other", "max(peer, 0)"}}, "shunt_all_gather_ll128", alone},
 	{"every wait looks at the watch page", "device.cuh", edits{{"now - at >= kWatch && atomicCAS(", "atomicCAS("}}, "shunt_reduce_scatter_staged", aborted},
 	{"nobody looks at the watch page", "device.cuh", edits{{"now - at >= kWatch && ", "now - at >= kWatch && false && "}}, "shunt_reduce_scatter_staged", aborted},
 

@@ -3,18 +3,19 @@
 // that every rank makes one after the other; ranks wait for each other nowhere
 // else, so calls meet the slots, counts and epochs that those before have left.
 //
-//   check [--absent|--abort|--alone|--lengths|--others|--impossible|--apart] [--diverged] [--one-block]
-//         [--torn] [--fenced] [--without=PARTS] WORLD SEED CALLS KERNEL...
+//   check [--absent|--abort|--alone|--asymmetric|--lengths|--others|--impossible|--apart] [--diverged]
+//         [--one-block] [--torn] [--fenced] [--without=PARTS] WORLD SEED CALLS KERNEL...
 //
 // Kernels that reduce have the dtype in their name. --absent: the last rank makes
 // no call, and the machine must say who waits; --abort: likewise, but the abort
 // word is raised. --alone: some ranks make the last call, or the last two, before the
-// others come, and give up; what these then have must be right, or they give up too.
+// others come, and give up, naming one of these; what these then have must be right, or they give up too.
 // --lengths: the ends of a message of the last call differ, or of the
 // last two, a kernel must say so, and then the abort word is raised; for one kernel
 // that uses channels. --others: the last call of one rank is another kernel's, and somebody
 // must say so. --impossible: a rank's counts of the last call cannot be, for the
-// kernel that reads them from device memory.
+// kernel that reads them from device memory. --asymmetric: one rank's receive memory of the last call
+// lies elsewhere, for the kernel that compares it; the abort word is not raised.
 // --apart: messages are long and buffers are not aligned, and kernels must move them in
 // vectors all the same, all but a quarter of the bytes.
 // --diverged: a warp's threads see each other's stores at once. --one-block: every GPU has
@@ -27,6 +28,11 @@ static int clamp(int64_t v, int64_t low, int64_t high) { return int(std::min(std
 
 // Bytes from which a message needs the kernel that makes offers, as is_long has it.
 static int64_t long_from() { return world == 2 ? EMULATED_LONG_OF_TWO : EMULATED_LONG; }
+
+// Whether every rank waits for all others.
+static bool meets(const Kernel &k) {
+  return k.coll == kAllReduce || k.coll == kAllGather || k.coll == kReduceScatter || k.coll == kAllToAll;
+}
 
 // The kernel of all_to_all_v, and its grid, for messages of at most so many bytes.
 static void size_pairs(Call &c, int64_t bytes, bool any) {
@@ -194,7 +200,7 @@ static void deliver(const Call &c, int r, std::vector<emulate::Launch> &main, st
 
 int main(int argc, char **argv) {
   bool absent = false, abort = false, alone = false, lengths = false, others = false, impossible = false,
-       diverged = false, one_block = false, torn = false, apart = false;
+       asymmetric = false, diverged = false, one_block = false, torn = false, apart = false;
   while (argc > 1 && argv[1][0] == '-') {
     absent = absent || strcmp(argv[1], "--absent") == 0;
     abort = abort || strcmp(argv[1], "--abort") == 0;
@@ -202,6 +208,7 @@ int main(int argc, char **argv) {
     lengths = lengths || strcmp(argv[1], "--lengths") == 0;
     others = others || strcmp(argv[1], "--others") == 0;
     impossible = impossible || strcmp(argv[1], "--impossible") == 0;
+    asymmetric = asymmetric || strcmp(argv[1], "--asymmetric") == 0;
     apart = apart || strcmp(argv[1], "--apart") == 0;
     diverged = diverged || strcmp(argv[1], "--diverged") == 0;
     one_block = one_block || strcmp(argv[1], "--one-block") == 0;
@@ -212,8 +219,8 @@ int main(int argc, char **argv) {
   }
   if (argc < 5)
     return fprintf(stderr,
-                   "usage: check [--absent|--abort|--alone|--lengths|--others|--impossible|--apart] [--diverged] "
-                   "[--one-block] [--torn] [--fenced] [--without=PARTS] WORLD SEED CALLS KERNEL...\n"),
+                   "usage: check [--absent|--abort|--alone|--asymmetric|--lengths|--others|--impossible|--apart] "
+                   "[--diverged] [--one-block] [--torn] [--fenced] [--without=PARTS] WORLD SEED CALLS KERNEL...\n"),
            2;
   world = atoi(argv[1]);
   const unsigned seed = atoi(argv[2]);
@@ -226,8 +233,8 @@ int main(int argc, char **argv) {
   static const Policy::Stores kStores[] = {Policy::kAtOnce, Policy::kSoon, Policy::kSoon, Policy::kSoon,
                                            Policy::kLate,   Policy::kLate, Policy::kLast, Policy::kLast};
   policy.stores = kStores[random() % 8];
-  if (abort || alone || lengths || others || impossible) policy.park = false;
-  if ((alone || lengths || others || impossible) && policy.stores == Policy::kLast)
+  if (abort || alone || asymmetric || lengths || others || impossible) policy.park = false;
+  if ((alone || asymmetric || lengths || others || impossible) && policy.stores == Policy::kLast)
     policy.stores = Policy::kLate;  // who looks again and again can always run
   if ((others || (lengths && compares_calls(kernels[0]))) && policy.stores == Policy::kLate)
     policy.stores = Policy::kSoon;  // within the kernels' patience
@@ -327,13 +334,15 @@ int main(int argc, char **argv) {
       c.budget = before.budget, c.in_place = false;
       c.from = before.from, c.to = before.to, c.said = before.expected, c.expected = before.said;
     }
-    c.timeout = alone && i >= alone_from ? 1000000 : absent || abort ? 0 : 1000000000000;  // the last never passes
+    const bool gives_up = (alone && i >= alone_from) || (asymmetric && i == calls - 1);
+    c.timeout = gives_up ? 1000000 : absent || abort ? 0 : 1000000000000;  // the last never passes
     prepare(c, seed * 7919 + i);
   }
 
-  const int odd = others ? int(random() % world) : -1;  // the rank whose last call is another
+  const int odd = others || asymmetric ? int(random() % world) : -1;  // the rank whose last call is another
   Refusal refusal{};
   if (impossible) refusal = spoil(program.back(), random);
+  if (asymmetric) program.back().parts[odd].args.base.recv += 256;
   std::vector<std::vector<emulate::Launch>> streams(2 * world);
   size_t early = 0, ended = 0;  // launches of ranks that are not late
   for (int r = 0; r < world; r++) {
@@ -351,9 +360,7 @@ int main(int argc, char **argv) {
       if (gated(c, r)) streams[r].push_back(gate(c, r));
       void *entry = c.kernel.twin && c.seed >> (8 + r) & 1 ? c.kernel.twin : c.kernel.entry;
       streams[r].push_back(mixed ? suited(c, r, random) : launch(c, r, c.kernel.name, entry));
-      if (c.kernel.coll == kAllReduce || c.kernel.coll == kAllGather || c.kernel.coll == kReduceScatter ||
-          c.kernel.coll == kAllToAll)
-        streams[r].back().call = i;
+      if (meets(c.kernel)) streams[r].back().call = i;
       if (c.kernel.coll == kSignals || c.kernel.coll == kWindow) {
         c.parts[r].args.base.root = (r + 1) % world;
         Call *wait = new Call(c);
@@ -389,6 +396,17 @@ int main(int argc, char **argv) {
     if (count.looks > (count.turns * 100 / EMULATED_WATCH + 2) * world)
       bad++, printf("WRONG %lld looks at the watch pages\n", (long long)count.looks);
     printf("%lld turns after the abort\n", (long long)emulate::count().turns - 3000);
+    return bad != 0;
+  }
+  if (asymmetric) {
+    std::vector<int64_t> lasted(world);
+    for (int r = 0; r < world; r++) {
+      streams[r].back().before = [&, r] { lasted[r] = -emulate::count().turns; };
+      streams[r].back().after = [&, r] { lasted[r] += emulate::count().turns; };
+    }
+    emulate::run(streams);
+    judge(program.back(), odd, lasted);
+    printf("world %d seed %u: %lld wrong\n", world, seed, (long long)bad);
     return bad != 0;
   }
   if (lengths || others || impossible) {
@@ -431,10 +449,17 @@ int main(int argc, char **argv) {
   for (int i = 0; i < calls; i++)
     for (int r = 0; r < world; r++)
       if (i < alone_from || !has_fault(r)) compare(program[i], r, " at the end");
+  // Whom a rank that is not late may name: who is, or whose stores are under way for that long, or who
+  // has given up before it sent what this rank waits for.
+  auto is_missing = [&](int r) {
+    return late >> r & 1 || policy.stores == Policy::kLate || (!meets(program.back().kernel) && has_fault(r));
+  };
   for (int r = 0; r < world; r++) {
     const shunt_fault *f = reinterpret_cast<const shunt_fault *>(emulate::memory(r, r) + SHUNT_OFF_FAULT);
     if (f->kind && !(alone && f->kind == SHUNT_FAULT_TIMEOUT))
       bad++, printf("WRONG rank %d: fault %u waiting for rank %d\n", r, f->kind, f->peer);
+    else if (f->kind && (f->peer == r || !(late >> r & 1 || is_missing(f->peer))))
+      bad++, printf("WRONG rank %d names rank %d, late are %x\n", r, f->peer, late);
   }
   printf("world %d seed %u order %d stores %d: %d calls, %lld turns, %lld stores held back, %d gave up, %lld wrong\n",
          world, seed, policy.order, policy.stores, calls, (long long)emulate::count().turns,

@@ -127,3 +127,15 @@ static void judge(const Call &everyones, const Call &odd, int rank) {
   }
   if (told == 0) wrong(rank, "nobody has told");
 }
+
+// The receive memory of one rank lies elsewhere: every rank has told so, and whose, and its kernel has
+// lasted as long as its wait may. A turn is 100 nanoseconds, and the timer steps back by 2000.
+static void judge(const Call &c, int odd, const std::vector<int64_t> &lasted) {
+  for (int r = 0; r < world; r++) {
+    const shunt_fault *f = reinterpret_cast<const shunt_fault *>(emulate::memory(r, r) + SHUNT_OFF_FAULT);
+    if (f->kind != SHUNT_FAULT_ASYMMETRIC || (f->peer == odd) == (r == odd))
+      bad++, printf("WRONG rank %d: fault %u, rank %d\n", r, f->kind, f->peer);
+    if (lasted[r] * 100 + 2000 < int64_t(c.timeout))
+      bad++, printf("WRONG rank %d stayed for %lld turns\n", r, (long long)lasted[r]);
+  }
+}
