@@ -386,7 +386,7 @@ func (st *store) handle(m *member, msg *message) error {
 			return err
 		}
 	}
-	if st.phase != running && msg.Kind != msgBeat && msg.Kind != msgBye && msg.Kind != msgFail {
+	if st.phase != running && msg.Kind != msgBeat && msg.Kind != msgFail {
 		return plugin.Errorf(plugin.Protocol, "message %d before all ranks have joined", msg.Kind)
 	}
 	if msg.Again || (st.resuming != nil && (msg.Kind == msgOp || msg.Kind == msgCancel || msg.Kind == msgUngroup)) {
