@@ -2,7 +2,10 @@ package bootstrap
 
 import (
 	"context"
+	"errors"
 	"net"
+	"slices"
+	"syscall"
 	"time"
 )
 
@@ -51,4 +54,30 @@ func reach(ctx context.Context, places []place, limit time.Duration,
 		errs = append(errs, o.err)
 	}
 	return errs
+}
+
+// silentHosts are the addresses that nothing replies from, as those of a host without power. All ranks there have them,
+// and each attempt to connect takes as long as one waits.
+type silentHosts map[string]bool
+
+// without returns the places that are not at such an address.
+func (s silentHosts) without(places []place) []place {
+	return slices.DeleteFunc(slices.Clone(places), func(p place) bool {
+		host, _, err := net.SplitHostPort(p.address)
+		return err == nil && s[host]
+	})
+}
+
+// note takes the addresses from an error of reach.
+func (s silentHosts) note(err error) {
+	of, _ := errors.AsType[ofPlaces](err)
+	for _, err := range of {
+		dial, is := errors.AsType[*net.OpError](err)
+		if !is || dial.Op != "dial" || dial.Addr == nil || !(dial.Timeout() || errors.Is(dial, syscall.EHOSTUNREACH)) {
+			continue
+		}
+		if host, _, err := net.SplitHostPort(dial.Addr.String()); err == nil {
+			s[host] = true
+		}
+	}
 }

@@ -24,7 +24,11 @@ func (k keeper) enroll(f *frameConn, hello *message, far bool) { k.reply(f, hell
 
 // keeps lets a rank that a session knows reply what the test says.
 func keeps(t *testing.T, s *Session, rank int, reply func(f *frameConn, hello *message)) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	keepsAt(t, "127.0.0.1:0", s, rank, reply)
+}
+
+func keepsAt(t *testing.T, address string, s *Session, rank int, reply func(f *frameConn, hello *message)) {
+	l, err := net.Listen("tcp", address)
 	require.NoError(t, err)
 	s.contacts[rank].standby = []place{{"tcp", l.Addr().String()}}
 	var serving sync.WaitGroup
@@ -65,12 +69,18 @@ func replies(question, other *message) func(f *frameConn, hello *message) {
 }
 
 // seeker returns the session of rank 1 of three, which has lost the store of rank 0 and can run one itself.
-func seeker(t *testing.T) *Session {
+func seeker(t *testing.T) *Session { return seekerOf(t, 1, 3) }
+
+func seekerOf(t *testing.T, rank, world int) *Session {
 	s := bereaved(0)
+	s.rank, s.members, s.contacts = rank, welcomeTo(world).Members, make([]contact, world)
+	for len(s.states) < world {
+		s.states, s.reasons = append(s.states, Alive), append(s.reasons, nil)
+	}
 	s.job[0], s.secret, s.closing = byte(time.Now().UnixNano()), secret{7}, make(chan struct{})
 	h, _, err := listenOnStandby([]place{{"unix", "@x"}}, quiet)
 	require.NoError(t, err)
-	s.standby = newStandby(h, s.secret.successor(s.job, 1), 1, s.heartbeat, s.replyTime(), s.fate)
+	s.standby = newStandby(h, s.secret.successor(s.job, rank), rank, s.heartbeat, s.replyTime(), s.fate)
 	t.Cleanup(func() {
 		s.standby.release()
 		close(s.closing)
@@ -139,6 +149,53 @@ func TestRanksAreAskedAgain(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, link.Close())
 	require.Len(t, asked, 2)
+}
+
+// The ranks of a host that nothing replies from, however many, do not end the search for a successor. An address of
+// theirs that replies is tried.
+func TestHostOfManyRanksThatIsSilent(t *testing.T) {
+	t.Parallel()
+	silent := place{"tcp", silentAddress(t)}
+	for name, c := range map[string]struct {
+		rank int // that seeks
+		find func(s *Session)
+	}{
+		"no other rank is left": {10, nil},
+		"one has another address": {10, func(s *Session) {
+			keepsAt(t, "127.0.0.3:0", s, 9, replies(nil, welcomeTo(12)))
+			s.contacts[9].standby = append([]place{silent}, s.contacts[9].standby...)
+		}},
+		"one is on another host": {11, func(s *Session) { keepsAt(t, "127.0.0.3:0", s, 10, replies(nil, welcomeTo(12))) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := seekerOf(t, c.rank, 12)
+			for rank := 1; rank < 10; rank++ { // one more than the search would wait for
+				s.contacts[rank].standby = []place{{"tcp", "127.0.0.3:1"}, silent} // the first is refused, as a loopback is
+			}
+			if c.find != nil {
+				c.find(s)
+			}
+			link, err := s.succeed()
+			require.NoError(t, err)
+			require.NoError(t, link.Close())
+			require.Equal(t, c.find == nil, s.root != nil)
+		})
+	}
+}
+
+// Where a rank says that there is another store, the ranks at addresses that were silent are asked again.
+func TestSilentHostsAreAskedAgain(t *testing.T) {
+	t.Parallel()
+	s := seekerOf(t, 3, 4)
+	s.contacts[1].standby = []place{{"tcp", silentAddress(t)}}
+	keepsAt(t, "127.0.0.3:0", s, 2, func(f *frameConn, hello *message) {
+		keepsAt(t, "127.0.0.1:0", s, 1, replies(nil, welcomeTo(4))) // meanwhile the session waits for this reply
+		replies(nil, &message{Kind: msgRefuse, Retry: true, Err: rankError(plugin.Aborted, 2, "another")})(f, hello)
+	})
+	link, err := s.succeed()
+	require.NoError(t, err)
+	require.NoError(t, link.Close())
+	require.Nil(t, s.root)
 }
 
 // Exchanges with a dead rank in them end if there is no other store for long, but for those of survivors.

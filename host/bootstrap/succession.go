@@ -20,7 +20,8 @@ import (
 // replyTime returns the time that a rank which may be alive has to reply.
 func (s *Session) replyTime() time.Duration { return max(s.silence/4, time.Second) }
 
-// mostReplyTimes bounds the search for a successor: this many ranks in turn may let this one wait.
+// mostReplyTimes bounds the search for a successor: this many ranks in turn may let this one wait, where all those of a
+// host without power count as one.
 const mostReplyTimes = 8
 
 // standings returns this rank's knowledge of all ranks.
@@ -61,7 +62,7 @@ func (s *Session) succeed() (*frameConn, error) {
 	hopeless := time.AfterFunc(hopelessAfter, s.failHopeless)
 	defer hopeless.Stop()
 	var errs ofPlaces
-	skip := map[int]bool{}
+	skip, silent := map[int]bool{}, silentHosts{}
 	for ctx.Err() == nil {
 		rank := s.heir(skip)
 		if rank == s.rank {
@@ -71,7 +72,7 @@ func (s *Session) succeed() (*frameConn, error) {
 				return nil, &refused{reason: dead}
 			}
 			for _, rank := range elsewhere {
-				link, err := s.follow(ctx, rank)
+				link, err := s.follow(ctx, rank, silentHosts{}) // it has just replied
 				if err == nil {
 					return link, nil
 				}
@@ -89,7 +90,7 @@ func (s *Session) succeed() (*frameConn, error) {
 			}
 			return link, nil
 		}
-		link, err := s.follow(ctx, rank)
+		link, err := s.follow(ctx, rank, silent)
 		if err == nil {
 			return link, nil
 		}
@@ -103,6 +104,7 @@ func (s *Session) succeed() (*frameConn, error) {
 		default: // it knows a successor that this rank has passed over
 			errs = errs[:0]
 			clear(skip)
+			clear(silent)
 			pause(ctx, s.heartbeat)
 		}
 	}
@@ -160,8 +162,9 @@ func (s *Session) hostStore(ctx context.Context) (*frameConn, error) {
 	return s.resumeAt(ctx, conn, s.standby.secret)
 }
 
-// follow asks a rank to be taken in to the store that it runs, or will run.
-func (s *Session) follow(ctx context.Context, rank int) (*frameConn, error) {
+// follow asks a rank to be taken in to the store that it runs, or will run. It passes over the addresses in silent, and
+// adds those that nothing replies from.
+func (s *Session) follow(ctx context.Context, rank int, silent silentHosts) (*frameConn, error) {
 	key := s.secret.successor(s.job, rank)
 	if local := lookupStandby(key.id()); local != nil {
 		conn := local.connect()
@@ -183,7 +186,7 @@ func (s *Session) follow(ctx context.Context, rank int) (*frameConn, error) {
 		return link, nil
 	}
 	var link *frameConn
-	err := reach(ctx, s.contacts[rank].standby, s.replyTime(), func(conn net.Conn) (bool, error) {
+	err := reach(ctx, silent.without(s.contacts[rank].standby), s.replyTime(), func(conn net.Conn) (bool, error) {
 		watch := watchProcess(s.contacts[rank].process, func() { conn.Close() })
 		defer watch.stop()
 		var err error
@@ -191,6 +194,7 @@ func (s *Session) follow(ctx context.Context, rank int) (*frameConn, error) {
 		_, is := errors.AsType[*refused](err)
 		return err == nil || is, err
 	})
+	silent.note(err)
 	return link, err
 }
 

@@ -433,13 +433,13 @@ func TestRankThatHasNotLostTheStore(t *testing.T) {
 	if s[1].standby == nil {
 		t.Fatal("rank 1 does not listen")
 	}
-	_, err := s[0].follow(t.Context(), 1)
+	_, err := s[0].follow(t.Context(), 1, silentHosts{})
 	refusal, ok := err.(*refused)
 	if !ok || refusal.retry || !strings.Contains(err.Error(), "rank 1 still reaches") {
 		t.Errorf("%v", err)
 	}
 	s[1].standby.follow()
-	_, err = s[0].follow(t.Context(), 1)
+	_, err = s[0].follow(t.Context(), 1, silentHosts{})
 	if refusal, ok := err.(*refused); !ok || !refusal.retry {
 		t.Errorf("%v", err)
 	}
