@@ -195,6 +195,19 @@ func TestWhoIsTurnedAwayByASuccessor(t *testing.T) {
 	}
 }
 
+// A rank that has come, and that one which comes later knows to be dead, is told why before its connection ends.
+func TestRanksThatCameAndAreDead(t *testing.T) {
+	u := newUnderstudyThatKnows(t, 5, 0)
+	dead := u.arrive(3, &message{Kind: msgResumed})
+	reason := rankError(plugin.PeerDied, 3, "rank 3 was silent")
+	u.s.states[3], u.s.reasons[3] = Dead, reason
+	u.arrive(2)
+	require.NoError(t, dead.limitReads(30*time.Second))
+	require.Equal(t, &message{Kind: msgRefuse, Err: reason}, u.expect(dead, msgRefuse))
+	_, _, err := dead.read()
+	require.ErrorIs(t, err, io.EOF)
+}
+
 // Ranks that are turned away and do not read why hold up neither a rank that comes nor one that is there.
 func TestRanksTurnedAwayThatDoNotRead(t *testing.T) {
 	u := newUnderstudyThatKnows(t, 4, 0)

@@ -191,6 +191,9 @@ func (st *store) learn(m *member, s standing) {
 		return
 	}
 	m.state = s.state
+	if s.state == Dead { // it may have come before this was known here
+		m.send((&message{Kind: msgRefuse, Err: s.err}).frame())
+	}
 	if s.state != GaveUp {
 		m.finish()
 	}
