@@ -356,13 +356,15 @@ func (g *storeGroup) here(c *collective) bool {
 	if c.round == 0 {
 		c.round = g.store.question()
 	}
-	for i, rank := range g.ranks {
-		m := g.store.members[rank]
-		if c.have[i] && m.state == Alive && (m.suspicion != nil || (!m.gone && !m.replied(c.round))) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(g.ranks, func(rank int) bool { return g.unheard(c, rank) })
+}
+
+// unheard reports whether a rank that has called a collective has still to say that it takes part. The caller holds the
+// store's mu.
+func (g *storeGroup) unheard(c *collective, rank int) bool {
+	m := g.store.members[rank]
+	return c.round > 0 && c.have[g.index[rank]] && m.state == Alive &&
+		(m.suspicion != nil || (!m.gone && !m.replied(c.round)))
 }
 
 // recount completes what no longer has to wait for a rank that has gone. The
@@ -428,7 +430,7 @@ func (g *storeGroup) fail(err *plugin.Error) {
 }
 
 // cancel takes the message of a rank that waits no longer: the collective fails for
-// all ranks, with an error that names those that had not come. The caller holds mu.
+// all ranks, with an error that names those that had not come, or not said that they take part. The caller holds mu.
 func (st *store) cancel(m *member, msg *message) error {
 	g := m.groups[msg.Group]
 	if g == nil {
@@ -440,15 +442,18 @@ func (st *store) cancel(m *member, msg *message) error {
 	}
 	var missing []int
 	for i, rank := range g.ranks {
-		if !c.have[i] && st.members[rank].state == Alive {
+		other := st.members[rank]
+		if (!c.have[i] && other.state == Alive && !g.parted[rank]) || (other != m && g.unheard(c, rank)) {
 			missing = append(missing, i)
 		}
 	}
 	err := *msg.Err
-	if err.Code == plugin.Timeout && len(missing) > 0 {
-		err.Rank = missing[0]
+	if len(missing) > 0 {
+		if err.Code == plugin.Timeout {
+			err.Rank = missing[0]
+		}
+		err.Message += ", still without " + g.named(missing)
 	}
-	err.Message += ", still without " + g.named(missing)
 	g.failOne(msg.Tag, c, &err, -1)
 	g.complete(msg.Tag, c)
 	return nil
