@@ -57,7 +57,7 @@ func newGathering(machines []launch.Machine, dir *records.Dir, overNCCL, asJSON 
 		records: dir, nccl: overNCCL, all: dir != nil || overNCCL || asJSON}
 	for i, m := range machines {
 		g.hosts = append(g.hosts, gathered{name: m.Name, first: firsts[i], ranks: m.Slots,
-			reports: g.all || !isHere(m.Host())})
+			reports: g.all || !isHere(m)})
 	}
 	return g
 }

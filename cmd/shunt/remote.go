@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/user"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -93,7 +94,7 @@ func (r *remote) spread(j launch.Job, machines []launch.Machine, g *gathering) (
 		return j, plugin.Errorf(plugin.System, "shunt run: %w", errors.Join(err, wdErr))
 	}
 	head := launch.Job{World: len(machines), Label: j.Label, Stdout: j.Stdout, Stderr: j.Stderr, Grace: j.Grace}
-	head.Here = func(at int) bool { return isHere(machines[at].Host()) }
+	head.Here = func(at int) bool { return isHere(machines[at]) }
 	for _, m := range machines {
 		head.Machines = append(head.Machines, m.Name)
 	}
@@ -133,10 +134,15 @@ func firstRanks(machines []launch.Machine) (firsts []int, world int) {
 	return firsts, world
 }
 
-// isHere tells whether a host is this machine, which needs no remote shell.
-func isHere(host string) bool {
+// isHere tells whether a line of a hostfile means this machine and user, which need no remote shell.
+func isHere(m launch.Machine) bool {
+	if login, named := strings.CutSuffix(m.Name, "@"+m.Host()); named {
+		if self, err := user.Current(); err != nil || self.Username != login {
+			return false
+		}
+	}
 	name, err := os.Hostname()
-	return host == "localhost" || (err == nil && host == name)
+	return m.Host() == "localhost" || (err == nil && m.Host() == name)
 }
 
 // carriedEnv returns the environment of ranks on other machines: a part of this one, and the given entries.

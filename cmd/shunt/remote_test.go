@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -91,6 +92,33 @@ func TestHostfile(t *testing.T) {
 	stdout, stderr, code = shunt(t, append(flags, "-n", "3", self, "join")...)
 	require.Zero(t, code, stderr)
 	require.Equal(t, strings.Repeat("the sum of 3 is 3\n", 3), stdout)
+}
+
+// The remote shell starts the ranks of this machine where the hostfile names another user, and only there.
+func TestHostfileOfThisMachine(t *testing.T) {
+	self, err := user.Current()
+	require.NoError(t, err)
+	name, err := os.Hostname()
+	require.NoError(t, err)
+	for line, remote := range map[string]bool{
+		"localhost": false, name: false, self.Username + "@localhost": false, self.Username + "@" + name: false,
+		"not-" + self.Username + "@localhost": true, "not-" + self.Username + "@" + name: true,
+	} {
+		flags, commands := machines(t, line+" slots=1\n")
+		_, stderr, code := shunt(t, append(slices.Clone(flags), "true")...)
+		require.Zero(t, code, "%s: %s", line, stderr)
+		text, _ := os.ReadFile(commands)
+		host, _, _ := strings.Cut(string(text), " ")
+		flags[4] = "true" // a remote shell that runs nothing, as the missing report says
+		_, stderr, code = shunt(t, append(flags, "true")...)
+		if remote {
+			require.Equal(t, line, host)
+			require.NotZero(t, code, "%s: %s", line, stderr)
+		} else {
+			require.Empty(t, host)
+			require.Zero(t, code, "%s: %s", line, stderr)
+		}
+	}
 }
 
 // A signal ends a job whose remote shell does not connect.
