@@ -143,3 +143,14 @@ func TestEnvOfFlags(t *testing.T) {
 		require.Equal(t, "given 1\n", stdout)
 	}
 }
+
+// Ranks that a program ends without a use for them do not keep the others from a smaller job.
+func TestSmallerJob(t *testing.T) {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	// The launcher tells rank 0 of their end while that waits for rank 1.
+	stdout, stderr, code := shunt(t, "run", "-n", "4", "sh", "-c",
+		`case $SHUNT_RANK in 1) sleep 0.7;; 2|3) exit 0;; esac; SHUNT_WORLD=2 exec "$0" join`, self)
+	require.Zero(t, code, stderr)
+	require.Equal(t, strings.Repeat("the sum of 2 is 1\n", 2), stdout)
+}

@@ -64,3 +64,6 @@ func Absent(ctx context.Context, url string, rank, world int, reason *plugin.Err
 	}
 	return nil
 }
+
+// ofLauncher reports whether a hello is of Absent. Its world is the launcher's, which may be larger than the job.
+func ofLauncher(hello *message) bool { return hello.Err != nil && hello.Member.PID == 0 }

@@ -123,6 +123,10 @@ func (st *store) refusalOf(hello *message) (retry bool, err *plugin.Error) {
 	case st.phase == failed:
 		st.arrived++ // linger waits until all have received the failure
 		return false, st.failure
+	case ofLauncher(hello) && st.world == 0: // a rank that comes says how many there are
+		return true, rankError(plugin.Closed, rank, "no rank has joined yet")
+	case ofLauncher(hello) && rank >= st.world: // the program makes a smaller job of its ranks
+		return false, hello.Err
 	case st.world == 0:
 		st.world, st.first = hello.World, hello.Member
 		st.members = make([]*member, st.world)
