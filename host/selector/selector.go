@@ -129,10 +129,10 @@ func (t *Table) Compile(req plugin.Request, candidates []Candidate, rejections m
 		if !clause.concerns(req.Collective) {
 			continue
 		}
+		if clause.ranged() && clause.Collective == "*" && (c.fixed || oneTransport(req)) {
+			continue
+		}
 		if c.fixed && clause.ranged() {
-			if clause.Collective == "*" {
-				continue
-			}
 			return nil, plugin.Errorf(plugin.InvalidArgument,
 				"SHUNT_ALGO clause %q: ranks see different sizes of one %s, so the clause can have no size range", clause,
 				req.Collective)
@@ -144,6 +144,12 @@ func (t *Table) Compile(req plugin.Request, candidates []Candidate, rejections m
 	}
 	c.compile()
 	return c, nil
+}
+
+// oneTransport reports whether a call must use one transport whatever its size: a message between GPUs may meet one of a
+// group, which is an all_to_all_v.
+func oneTransport(req plugin.Request) bool {
+	return req.Memory == plugin.MemoryKindCuda && (req.Collective == plugin.Send || req.Collective == plugin.Recv)
 }
 
 // checkCandidate refuses costs and limits that would make the choice

@@ -22,7 +22,8 @@ func TestBothEndsOfAMessageUseOneTransport(t *testing.T) {
 		small, large, fail string
 	}{
 		{plugin.MemoryKindCuda, "", "first/a", "first/a", ""},
-		{plugin.MemoryKindCuda, "*:64M-=second;*=*", "first/a", "", "first runs all_to_all_v"},
+		{plugin.MemoryKindCuda, "*:64M-=second;*=*", "first/a", "first/a", ""},
+		{plugin.MemoryKindCuda, "send:64M-=second;*=*", "first/a", "", "first runs all_to_all_v"},
 		{plugin.MemoryKindCuda, "send:64M-=second,*;*=*", "first/a", "first/a", ""},
 		{plugin.MemoryKindCuda, "send=second/a", "", "", "first runs all_to_all_v"},
 		{plugin.MemoryKindCuda, "all_to_all_v=second", "second/a", "second/a", ""},
