@@ -258,3 +258,21 @@ def test_command(tmp_path, monkeypatch):
     monkeypatch.delenv("SHUNT_COMMAND", raising=False)
     with pytest.raises(FileNotFoundError, match="SHUNT_COMMAND names the one of make build"):
         _command.path()
+
+
+@pytest.mark.parametrize("named", ["bin/shunt", "link", "shunt"])
+def test_the_command_is_not_the_script_that_runs_it(tmp_path, named):
+    """pip's script beside the interpreter, which SHUNT_COMMAND may name for examples: by its path, a link, its name."""
+    carried, script = tmp_path / "shunt" / "bin" / "shunt", tmp_path / "bin" / "shunt"
+    for file, text in ((carried, '#!/bin/sh\necho carried "$@"\n'),
+                       (script, f"#!{sys.executable}\nfrom shunt._command import main\nmain()\n")):
+        file.parent.mkdir(parents=True)
+        file.write_text(text)
+        file.chmod(0o755)
+    (tmp_path / "link").symlink_to(script)
+    (tmp_path / "shunt" / "__init__.py").touch()
+    shutil.copy(_command.__file__, tmp_path / "shunt")
+    done = subprocess.run([script, "run"], capture_output=True, text=True, timeout=30,
+                          env={"PYTHONPATH": str(tmp_path), "PATH": f"{script.parent}:/usr/bin:/bin",
+                               "SHUNT_COMMAND": named if named == "shunt" else str(tmp_path / named)})
+    assert (done.returncode, done.stdout) == (0, "carried run\n"), done.stderr
