@@ -11,6 +11,7 @@ Of the extensions of shunt.torch: that each is for the torch and CPython that it
 from the same sources.
 """
 
+import contextlib
 import re
 import subprocess
 import sys
@@ -31,8 +32,16 @@ BUILT = re.compile(rb"shunt\.torch ([0-9a-f]{16}) for torch (\d+\.\d+)[\w.+]*(?:
 
 MACHINES = {"x86_64": "X86-64", "aarch64": "AArch64"}
 
-#: What the names of the folders begin with that only the machine that builds the wheel has.
-FOLDERS = [f"{Path(__file__).resolve().parents[1]}/", f"{Path.home()}/"]
+
+def own_folders() -> list[str]:
+    """What the names of the folders begin with that only the machine that builds the wheel has."""
+    found = [Path(__file__).resolve().parents[1]]
+    with contextlib.suppress(RuntimeError):  # no HOME, and a user whom the system does not know
+        found.append(Path.home())
+    return [f"{folder}/" for folder in found if len(folder.parts) > 1]  # every machine has /
+
+
+FOLDERS = own_folders()
 
 #: PyPI takes files of up to 100 MB.
 LARGEST = 100_000_000

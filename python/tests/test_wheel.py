@@ -158,6 +158,19 @@ def test_folders_in_a_wheel(tmp_path, folder):
     assert found == [text(f) for f in wheel_check.FOLDERS if f in folder]
 
 
+def test_users_whose_home_is_the_root_or_unknown(monkeypatch):
+    """As in containers that run with a number of their own: names that every machine has may be in a wheel."""
+    def unknown():
+        raise RuntimeError("Could not determine home directory.")
+
+    checkout = f"{PACKAGE.parent}/"
+    for home, folders in (("/", [checkout]), ("", [checkout]), ("/home/me", [checkout, "/home/me/"])):
+        monkeypatch.setenv("HOME", home)
+        assert wheel_check.own_folders() == folders, home
+    monkeypatch.setattr(pathlib.Path, "home", unknown)
+    assert wheel_check.own_folders() == [checkout]
+
+
 def test_folders_in_extensions_of_torch(tmp_path):
     """portable-cxx.sh cuts the folders of headers off the names of files, which torch's assertions print."""
     if shutil.which("g++") is None:
