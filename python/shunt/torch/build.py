@@ -6,6 +6,7 @@ about half a minute. With --headers it compiles for other versions of CPython, o
 
 import argparse
 import concurrent.futures
+import contextlib
 import dataclasses
 import fcntl
 import functools
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -176,9 +178,9 @@ def _run(command: list[str]) -> None:
         print(ran.stderr, file=sys.stderr)
 
 
-def compile_to(outputs: dict[Path, Python]) -> None:
-    """Compiles the extension for each CPython to its file, or raises ImportError with the compiler's errors. All files
-    are in one folder."""
+def compile_to(outputs: dict[Path, Python], put: Callable[[Path, Path], None] = os.replace) -> None:
+    """Compiles the extension for each CPython, or raises ImportError with the compiler's errors. What is made is put in
+    its place by put. All files are in one folder."""
     for python in outputs.values():
         check(python)
     folder = next(iter(outputs)).parent
@@ -204,7 +206,7 @@ def compile_to(outputs: dict[Path, Python]) -> None:
                 for output, part in own.items():
                     made = Path(work, output.name)
                     _run(link_command([common.result(), part.result()], made))
-                    os.replace(made, output)
+                    put(made, output)
             finally:
                 pool.shutdown(cancel_futures=True)
 
@@ -215,10 +217,21 @@ def _errors(text: str) -> str:
     return "\n".join(lines[:20]) or text[-2000:]
 
 
+def _keep(made: Path, path: Path) -> None:
+    """Puts a file into the cache. One that another host has put there meanwhile stays: its processes have it mapped,
+    and where the folder is shared they would lose what they run."""
+    try:
+        os.link(made, path)
+    except FileExistsError:
+        pass
+    except OSError:  # a file system without hard links
+        os.replace(made, path)
+
+
 def cached() -> Path:
     """The extension in the cache; compiles it first if need be, once among all processes."""
     path = cache()
-    if path.exists():
+    if os.path.exists(path):  # unlike Path.exists, False where the folder cannot be searched
         return path
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -227,9 +240,10 @@ def cached() -> Path:
         raise ImportError(f"shunt.torch cannot keep what it compiles: {error}; set SHUNT_TORCH_CACHE to a folder that "
                           "can be written") from None  # fmt: skip
     with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not path.exists():
-            compile_to({path: running()})
+        with contextlib.suppress(OSError):  # a file system without locks: several processes may compile it
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        if not os.path.exists(path):
+            compile_to({path: running()}, _keep)
     return path
 
 
