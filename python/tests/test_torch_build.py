@@ -99,3 +99,25 @@ def test_folders_that_cannot_be_searched(build, tmp_path, monkeypatch):
     finally:
         os.seteuid(user)
         tmp_path.chmod(0o700)
+
+
+@pytest.mark.parametrize("driver", ["collect2: error: ld returned 1 exit status",
+                                    "clang: error: linker command failed with exit code 1 (use -v to see invocation)"])
+def test_why_a_link_fails(module, driver):
+    """The driver says only that it failed; the linker's own words need not have that of an error."""
+    for why in ("/usr/bin/ld: final link failed: No space left on device", "/usr/bin/ld: cannot find -lc10"):
+        assert module._errors(f"{why}\n{driver}\n") == f"{why}\n{driver}\n"
+
+
+def test_errors_of_a_compiler_are_picked(module):
+    wrong = "a.cpp:1:2: error: expected ';'"
+    assert module._errors(f"In file included from a.cpp:1:\n{wrong}\n    1 | x\n      |  ^\n") == wrong
+
+
+def test_a_compiler_is_asked_in_english(module, monkeypatch):
+    """Its errors are found by their words."""
+    monkeypatch.setattr(module, "torch_version", lambda: "2.11.0")
+    for name in ("LANG", "LC_MESSAGES", "LC_ALL"):
+        monkeypatch.setenv(name, "de_DE.UTF-8")
+    with pytest.raises(ImportError, match="\nlocale C$"):
+        module._run(["sh", "-c", 'echo "locale $LC_ALL" >&2; exit 1'])

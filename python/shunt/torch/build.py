@@ -171,7 +171,7 @@ def link_command(objects: list[Path], output: Path) -> list[str]:
 
 
 def _run(command: list[str]) -> None:
-    ran = subprocess.run(command, capture_output=True, text=True)
+    ran = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"})  # see _errors
     if ran.returncode:
         raise ImportError(f"shunt.torch cannot be compiled for torch {torch_version()}:\n{_errors(ran.stderr)}")
     if ran.stderr:
@@ -212,8 +212,9 @@ def compile_to(outputs: dict[Path, Python], put: Callable[[Path, Path], None] = 
 
 
 def _errors(text: str) -> str:
-    """The lines of a compiler's output that say what is wrong."""
-    lines = [line for line in text.splitlines() if "error" in line]
+    """The lines of a compiler's output, in English, that say what is wrong. Of a linker it says only that it failed."""
+    lines = [line for line in text.splitlines()
+             if "error" in line and not re.search("error: (ld returned|linker command failed)", line)]
     return "\n".join(lines[:20]) or text[-2000:]
 
 
