@@ -67,8 +67,9 @@ test: build python-calls deps-ucx ## every test: Go, C and Python
 # Tests use what build has built: libshunt.so takes long, as go build compiles the C
 # of a shared library anew each time. By the sum Go knows which results it may keep.
 built = SHUNT_LIBRARY=$(BIN)/libshunt.so SHUNT_COMMAND=$(BIN)/shunt
-sum = SOURCES_SUM=$$(git ls-files -z --cached --others --exclude-standard -- ':!*.md' 2>/dev/null | \
-	xargs -0 sha256sum 2>/dev/null | sha256sum | cut -c1-64)
+# Outside a git repository Go may keep none: the sum is of an error that names the time.
+sum = SOURCES_SUM=$$({ git ls-files -z --cached --others --exclude-standard -- ':!*.md' 2>/dev/null || \
+	date +%s%N; } | xargs -0 sha256sum 2>&1 | sha256sum | cut -c1-64)
 # They wait most of the time: four at once. PYTEST_FLAGS=--every-python: a program's life under every Python.
 PYTEST_FLAGS ?=
 pytest = cd python && $(built) $(VENV)/bin/python -m pytest -q -n 4 $(PYTEST_FLAGS)
@@ -142,7 +143,7 @@ fmt: ## format the Go code in place
 
 .PHONY: fmt-check
 fmt-check: ## list Go files that are not formatted
-	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
+	@files=$$(git ls-files '*.go'); unformatted=$$(gofmt -l $$files </dev/null); \
 	if [ -n "$$unformatted" ]; then echo "not formatted (make fmt):"; echo "$$unformatted"; exit 1; fi
 
 .PHONY: width-check
