@@ -5,11 +5,22 @@ import pathlib
 import subprocess
 import sys
 
+import pytest
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 GROUPS = """
 import torch.distributed as dist, shunt.torch
 dist.init_process_group("cpu:shunt", rank=0, world_size=1, store=dist.HashStore())
 dist.new_group()
+"""
+
+#: The module that finds the file, before the package loads that.
+BUILD = """
+import importlib.util, pathlib, sys
+spec = importlib.util.spec_from_file_location("shunt.torch.build", sys.argv[1])
+build = importlib.util.module_from_spec(spec)
+sys.modules["shunt.torch.build"] = build
+spec.loader.exec_module(build)
 """
 
 
@@ -43,12 +54,7 @@ def test_a_missing_compiler_is_named(tmp_path):
 
 def test_an_extension_of_another_torch_is_refused():
     """A file is found by its name; what it was built for counts."""
-    ran = python("""
-import importlib.util, sys
-spec = importlib.util.spec_from_file_location("shunt.torch.build", sys.argv[1])
-build = importlib.util.module_from_spec(spec)
-sys.modules["shunt.torch.build"] = build
-spec.loader.exec_module(build)
+    ran = python(BUILD + """
 path = build.cached()
 build.cached, build.torch_version = lambda: path, lambda: "2.99.0"
 import shunt.torch
@@ -56,6 +62,36 @@ import shunt.torch
     assert ran.returncode == 1, ran.stderr
     last = ran.stderr.splitlines()[-1]
     assert "ImportError" in last and "was built for torch" in last and "this is torch 2.99.0" in last, ran.stderr
+
+
+def imported(tmp_path: pathlib.Path, torch: str, prebuilt: bytes | None) -> str:
+    """The error of an import under a version of torch, with a file in the package and one in the cache that are no
+    programs."""
+    package, cache = tmp_path / "package" / "file.so", tmp_path / "cache" / "file.so"
+    for file, text in (package, prebuilt), (cache, b"text"):
+        file.parent.mkdir()
+        if text is not None:
+            file.write_bytes(text)
+    ran = python(BUILD + """
+torch, package, cache = sys.argv[2:]
+build.torch_version, build.file_name, build.cached = lambda: torch, lambda: package, lambda: pathlib.Path(cache)
+import shunt.torch
+""", str(ROOT / "shunt" / "torch" / "build.py"), torch, str(package), str(cache))
+    assert ran.returncode == 1, ran.stderr
+    last = ran.stderr.splitlines()[-1]
+    assert last.startswith("ImportError: ") and (str(package) in last) != (str(cache) in last), ran.stderr
+    return last
+
+
+@pytest.mark.parametrize("torch, built_for, taken", [
+    ("2.11.0", "2.11.1", True), ("2.11.0+cu130", "2.11.0", True), ("2.11.0+cpu.cxx11.abi", "2.11.0", True),
+    ("2.11.0a0+1a2b3c.nv25.12", "2.11.0", False), ("2.11.0.dev20260101+cu130", "2.11.0", False),
+    ("2.11.0rc1", "2.11.0", False), ("2.11.0a0+1a2b3c.nv25.12", "2.11.0a0+1a2b3c.nv25.12", True),
+    ("2.11.0a0+1a2b3c.nv25.1", "2.11.0a0+1a2b3c.nv25.12", False), ("2.11.0", None, False),
+])
+def test_the_packages_file_is_for_releases_and_the_torch_that_it_was_built_for(tmp_path, torch, built_for, taken):
+    prebuilt = None if built_for is None else f"shunt.torch 0123456789abcdef for torch {built_for}\0".encode()
+    assert (str(tmp_path / "package") in imported(tmp_path, torch, prebuilt)) is taken
 
 
 def test_a_folder_that_cannot_be_written_is_named_with_the_variable():

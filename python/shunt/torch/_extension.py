@@ -2,6 +2,8 @@
 
 import importlib.machinery
 import importlib.util
+import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,11 +13,21 @@ import torch  # noqa: F401  the extension's libraries
 from . import build
 
 
+def _fits(prebuilt: Path) -> bool:
+    """Whether there is a file of this torch. All releases of a minor version have one ABI; that of any other torch, as
+    in NVIDIA's containers, is its own."""
+    if not os.path.exists(prebuilt):
+        return False
+    version = build.torch_version()
+    return bool(re.fullmatch(r"\d+\.\d+\.\d+(\+[\w.]+)?", version)) or (
+        f" for torch {version}\0".encode() in prebuilt.read_bytes())
+
+
 def _load() -> Any:
     prebuilt = Path(__file__).parent / "lib" / build.file_name()
-    path = str(prebuilt if prebuilt.exists() else build.cached())
+    path = prebuilt if _fits(prebuilt) else build.cached()
     name = __package__ + "._C"
-    loader = importlib.machinery.ExtensionFileLoader(name, path)
+    loader = importlib.machinery.ExtensionFileLoader(name, str(path))
     spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
