@@ -94,6 +94,15 @@ def test_the_packages_file_is_for_releases_and_the_torch_that_it_was_built_for(t
     assert (str(tmp_path / "package") in imported(tmp_path, torch, prebuilt)) is taken
 
 
+def test_a_cache_whose_file_cannot_be_loaded_is_named_with_the_variable(tmp_path):
+    """As where programs may not run. Of the package's own file the variable says nothing."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    last = imported(tmp_path / "a", "2.11.0", None)
+    assert f"compiled into {tmp_path}/a/cache: " in last and "set SHUNT_TORCH_CACHE" in last, last
+    assert "SHUNT_TORCH_CACHE" not in imported(tmp_path / "b", "2.11.0", b"text")
+
+
 def test_a_folder_that_cannot_be_written_is_named_with_the_variable():
     ran = python("import shunt.torch", SHUNT_TORCH_CACHE="", XDG_CACHE_HOME="/proc/nowhere")
     assert ran.returncode == 1, ran.stderr

@@ -25,12 +25,19 @@ def _fits(prebuilt: Path) -> bool:
 
 def _load() -> Any:
     prebuilt = Path(__file__).parent / "lib" / build.file_name()
-    path = prebuilt if _fits(prebuilt) else build.cached()
+    fits = _fits(prebuilt)
+    path = prebuilt if fits else build.cached()
     name = __package__ + "._C"
     loader = importlib.machinery.ExtensionFileLoader(name, str(path))
     spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     assert spec is not None
-    module = importlib.util.module_from_spec(spec)
+    try:
+        module = importlib.util.module_from_spec(spec)
+    except ImportError as error:
+        if fits:
+            raise
+        raise ImportError(f"{error}; it was compiled into {path.parent}: if programs may not run there (noexec), set "
+                          "SHUNT_TORCH_CACHE to another folder") from None  # fmt: skip
     loader.exec_module(module)
     built = ".".join(module.torch_version.split(".")[:2])
     if built != build.torch_minor():
