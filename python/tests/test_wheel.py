@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -128,6 +129,21 @@ def wheel(path: pathlib.Path, **files: bytes) -> pathlib.Path:
         for name, data in files.items():
             archive.writestr(name, data)
     return made
+
+
+def test_pages_install_the_wheel_of_this_processor(tmp_path):
+    """pip refuses the other one, and make wheel ARCH=... puts that beside it."""
+    here = f"dist/shunt_ccl-0-py3-none-manylinux_2_28_{os.uname().machine}.whl"
+    (tmp_path / "dist").mkdir()
+    for name in (here, "dist/shunt_ccl-0-py3-none-manylinux_2_28_another.whl"):
+        (tmp_path / name).touch()
+    root = PACKAGE.parent
+    found = [(page, line) for page in (root / "README.md", *root.glob("docs/**/*.md"))
+             for line in re.findall(r"pip install [^#&`\n]*dist/[^#&`\n]*", page.read_text())]
+    assert {page.name for page, _ in found} >= {"README.md", "start.md"}
+    for page, line in found:
+        words = subprocess.run(["sh", "-c", f"echo {line}"], cwd=tmp_path, check=True, capture_output=True, text=True)
+        assert [word for word in words.stdout.split() if "dist/" in word] == [here], f"{page}: {line}"
 
 
 def test_wheels(tmp_path):
