@@ -146,8 +146,8 @@ func (t *Table) Compile(req plugin.Request, candidates []Candidate, rejections m
 	return c, nil
 }
 
-// oneTransport reports whether a call must use one transport whatever its size: a message between GPUs may meet one of a
-// group, which is an all_to_all_v.
+// oneTransport reports whether a call must use one transport whatever its size: a message between GPUs may meet one of
+// a group, which is an all_to_all_v.
 func oneTransport(req plugin.Request) bool {
 	return req.Memory == plugin.MemoryKindCuda && (req.Collective == plugin.Send || req.Collective == plugin.Recv)
 }
