@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"sync"
@@ -132,4 +133,65 @@ func TestWrongResultsOnGPUsAreCounted(t *testing.T) {
 		wrong += r.Wrong()
 	}
 	require.Positive(t, wrong)
+}
+
+// halfReplayed is Shunt, and does nothing in some captured calls.
+type halfReplayed struct {
+	skips func(captured, slots int) bool
+}
+
+func (h halfReplayed) candidates(r *rank, p *prepared) ([]candidate, error) {
+	d, do, captured := r.space.(*deviceSpace), r.shuntCall(r.comm, p, p.slots), 0
+	return []candidate{{name: "half", call: func(slot int) error {
+		info, err := d.driver.CaptureInfo(d.ctx, d.own)
+		if err != nil {
+			return err
+		}
+		if info.Status != cuda.CaptureNone {
+			if captured++; h.skips(captured, len(p.slots)) {
+				return nil
+			}
+		}
+		return do(slot)
+	}}}, nil
+}
+
+func (halfReplayed) close() error { return nil }
+
+// Where replays are timed, results of replays are checked, before timing and after.
+func TestReplaysAreChecked(t *testing.T) {
+	t.Setenv("SHUNT_HEARTBEAT", "1m")
+	c := gpuConfig(2, plugin.Float32)
+	c.Collectives, c.Min, c.InPlace = []string{"all_reduce"}, 8000, false
+	wrong := func(mode Mode, skips func(captured, slots int) bool) (wrong, slots int) {
+		c.Modes = []Mode{mode}
+		ranksOnGPUs(t, c, func(rank int, options host.Options) (err error) {
+			r, err := join(context.Background(), c, options, 64<<10)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, r.close()) }()
+			r.rivals = append(r.rivals, halfReplayed{skips})
+			rep, err := r.run(context.Background(), c.jobs()[0])
+			if err != nil {
+				return err
+			}
+			if rep.Wrong != 0 {
+				return fmt.Errorf("%d wrong of Shunt", rep.Wrong)
+			}
+			if rank == 0 {
+				wrong, slots = int(rep.Peers[0].Wrong), r.space.slots(8000+2*guard)
+			}
+			return nil
+		})
+		return wrong, slots
+	}
+	for mode, per := range map[Mode]int{Graph: 2000, Eager: 0} {
+		have, _ := wrong(mode, func(captured, slots int) bool { return false })
+		require.Zero(t, have, mode)
+		have, slots := wrong(mode, func(captured, slots int) bool { return captured <= slots })
+		require.Equal(t, per*slots, have, "%s, before timing", mode)
+		have, _ = wrong(mode, func(captured, slots int) bool { return captured > slots })
+		require.Equal(t, per, have, "%s, after timing", mode)
+	}
 }

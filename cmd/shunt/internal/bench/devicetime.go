@@ -66,7 +66,8 @@ func (d *deviceSpace) samples(_ *rank, p *prepared, list []candidate) (_ int, er
 	}()
 	if p.job.mode == Graph {
 		for i := range list {
-			if graphs[i], err = d.capture(&list[i], operations, len(p.slots)); err != nil {
+			call := func(n int) error { return list[i].call(n % len(p.slots)) }
+			if graphs[i], err = d.capture(operations, call); err != nil {
 				return 0, list[i].failed(p, err)
 			}
 		}
@@ -106,14 +107,14 @@ func (d *deviceSpace) samples(_ *rank, p *prepared, list []candidate) (_ int, er
 	return operations * rounds, nil
 }
 
-// capture makes a graph of a number of operations.
-func (d *deviceSpace) capture(c *candidate, operations, slots int) (cuda.GraphExec, error) {
+// capture makes a graph of a number of calls.
+func (d *deviceSpace) capture(calls int, call func(int) error) (cuda.GraphExec, error) {
 	if err := d.driver.BeginCapture(d.ctx, d.own); err != nil {
 		return 0, err
 	}
 	var failed error
-	for i := 0; i < operations && failed == nil; i++ {
-		failed = c.call(i % slots)
+	for i := 0; i < calls && failed == nil; i++ {
+		failed = call(i)
 	}
 	g, err := d.driver.EndCapture(d.ctx, d.own)
 	if failed != nil || err != nil {

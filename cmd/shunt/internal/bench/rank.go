@@ -42,31 +42,13 @@ func Rank(ctx context.Context, c Config, w io.Writer) (err error) {
 	return serve(ctx, c, out, options, rotated)
 }
 
-// serve joins and goes through the jobs. On a GPU operations rotate over at
-// least arena bytes.
+// serve joins and goes through the jobs.
 func serve(ctx context.Context, c Config, out *json.Encoder, options host.Options, arena int64) (err error) {
-	r := &rank{config: c, pattern: newPattern(c.DType, c.Op, c.World), space: &hostSpace{}}
-	if r.comm, err = host.Init(ctx, options); err != nil {
+	r, err := join(ctx, c, options, arena)
+	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.close()) }()
-	r.meet = &meeter{Communicator: r.comm}
-	if options.Driver != nil {
-		d, err := newDeviceSpace(options.Driver, options.Device, &c, r.meet, arena)
-		if err != nil {
-			return err
-		}
-		r.space = d
-		if err := d.register(r.comm); err != nil {
-			return err
-		}
-	}
-	if err := r.meet.choose(r.space, &c); err != nil { // prepares it, before a gate holds the stream
-		return err
-	}
-	if err := r.openRivals(ctx, options); err != nil {
-		return err
-	}
 	for _, j := range c.jobs() {
 		report, err := r.run(ctx, j)
 		if err != nil {
@@ -77,6 +59,35 @@ func serve(ctx context.Context, c Config, out *json.Encoder, options host.Option
 		}
 	}
 	return nil
+}
+
+// join makes a rank that is ready to measure. On a GPU operations rotate over at
+// least arena bytes.
+func join(ctx context.Context, c Config, options host.Options, arena int64) (_ *rank, err error) {
+	r := &rank{config: c, pattern: newPattern(c.DType, c.Op, c.World), space: &hostSpace{}}
+	if r.comm, err = host.Init(ctx, options); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.close())
+		}
+	}()
+	r.meet = &meeter{Communicator: r.comm}
+	if options.Driver != nil {
+		d, err := newDeviceSpace(options.Driver, options.Device, &c, r.meet, arena)
+		if err != nil {
+			return nil, err
+		}
+		r.space = d
+		if err := d.register(r.comm); err != nil {
+			return nil, err
+		}
+	}
+	if err := r.meet.choose(r.space, &c); err != nil { // prepares it, before a gate holds the stream
+		return nil, err
+	}
+	return r, r.openRivals(ctx, options)
 }
 
 // rank is the state of one rank.
@@ -130,27 +141,7 @@ func (r *rank) run(ctx context.Context, j job) (report, error) {
 	for i := range p.list {
 		c := &p.list[i]
 		for s := range p.slots {
-			if r.config.NoCheck || p.shape.elements == 0 {
-				// Pages that were never written are all one page of zeros, which
-				// no cache misses.
-				if p.shape.elements > 0 {
-					if _, err := r.ready(p, c, s); err != nil {
-						return rep, err
-					}
-				}
-				if s > 0 {
-					continue
-				}
-				// Once at least, so that what a first call prepares is not timed.
-				if err := r.once(c, s); err != nil {
-					if i == 0 && errors.Is(err, plugin.Unsupported) {
-						return skipOr(err)
-					}
-					return rep, c.failed(p, err)
-				}
-				continue
-			}
-			wrong, err := r.checked(p, c, s)
+			wrong, err := r.first(p, c, s)
 			if err != nil {
 				if i == 0 && s == 0 && errors.Is(err, plugin.Unsupported) {
 					return skipOr(err)
@@ -168,7 +159,7 @@ func (r *rank) run(ctx context.Context, j job) (report, error) {
 	}
 	// What ran last is checked as well: counters and slots are at another place
 	// than in the beginning.
-	if !r.config.NoCheck && p.shape.elements > 0 {
+	if r.checks(p) {
 		for i := range p.list {
 			wrong, err := r.checked(p, &p.list[i], len(p.slots)-1)
 			if err != nil {
@@ -391,10 +382,47 @@ func (r *rank) ready(p *prepared, c *candidate, number int) (slot, error) {
 	return k, r.space.fill(k.send, r.pattern, source(r.comm.Rank()), 0)
 }
 
-// checked runs the operation once over known data and counts the wrong
-// elements of this rank's result, and the bytes beside it that were written.
-func (r *rank) checked(p *prepared, c *candidate, slot int) (int64, error) {
+// checks reports whether a job has results, and they are checked.
+func (r *rank) checks(p *prepared) bool { return !r.config.NoCheck && p.shape.elements > 0 }
+
+// first makes a slot ready for timing, and counts what is wrong of a result there.
+func (r *rank) first(p *prepared, c *candidate, slot int) (wrong int64, err error) {
+	checks := r.checks(p)
+	if !checks && p.shape.elements > 0 {
+		// Pages that were never written are all one page of zeros, which no cache
+		// misses.
+		if _, err := r.ready(p, c, slot); err != nil {
+			return 0, err
+		}
+	}
+	// Once at least, so that what a first call prepares is neither timed nor captured.
+	if slot == 0 && (!checks || p.job.mode == Graph) {
+		if err := r.once(c, slot); err != nil {
+			return 0, err
+		}
+	}
+	if !checks {
+		return 0, nil
+	}
+	return r.checked(p, c, slot)
+}
+
+// checked runs the operation once over known data, as it is timed: by a call or by
+// the replay of one. It counts the wrong elements of this rank's result, and the
+// bytes beside it that were written.
+func (r *rank) checked(p *prepared, c *candidate, slot int) (_ int64, err error) {
 	size := r.config.DType.Bytes()
+	run := func() error { return c.call(slot) }
+	if p.job.mode == Graph {
+		d := r.space.(*deviceSpace)
+		// Before the memory is in place, so that only the replay can make a result.
+		x, err := d.capture(1, func(int) error { return c.call(slot) })
+		if err != nil {
+			return 0, err
+		}
+		defer func() { err = errors.Join(err, d.driver.DestroyGraphExec(x)) }()
+		run = func() error { return d.driver.LaunchGraph(d.ctx, x, d.own) }
+	}
 	k, err := r.ready(p, c, slot)
 	if err != nil {
 		return 0, err
@@ -404,7 +432,7 @@ func (r *rank) checked(p *prepared, c *candidate, slot int) (int64, error) {
 	if err := r.barrier(); err != nil {
 		return 0, err
 	}
-	if err := c.call(slot); err != nil {
+	if err := run(); err != nil {
 		return 0, err
 	}
 	if err := r.space.finish(); err != nil {
