@@ -109,6 +109,7 @@ func TestEveryMeasurementOnGPUs(t *testing.T) {
 			for _, r := range rows {
 				seen[r.Collective+" "+string(r.Mode)]++
 				require.Empty(t, r.Skipped, r.Collective)
+				require.NotEmpty(t, r.Algorithm, r.Collective)
 				require.Zero(t, r.Wrong(), "%s (%s), %d bytes", r.Collective, r.Mode, r.Bytes)
 				require.Positive(t, r.OutOfPlace.Microseconds)
 				require.GreaterOrEqual(t, r.OutOfPlace.P99, r.OutOfPlace.Microseconds)
@@ -193,5 +194,19 @@ func TestReplaysAreChecked(t *testing.T) {
 		require.Equal(t, per*slots, have, "%s, before timing", mode)
 		have, _ = wrong(mode, func(captured, slots int) bool { return captured > slots })
 		require.Equal(t, per, have, "%s, after timing", mode)
+	}
+}
+
+// Rows name the algorithm of the call: where ranks' counts differ, that of the largest.
+func TestAlgorithmIsThatOfTheLargestCount(t *testing.T) {
+	t.Setenv("SHUNT_HEARTBEAT", "1m")
+	t.Setenv("SHUNT_ALGO", "reduce_scatter_v:-8K=cudaipc/blocks; reduce_scatter_v:8K-=cudaipc/reduces; *=*")
+	c := gpuConfig(3, plugin.Float32)
+	c.Collectives, c.InPlace, c.Modes = []string{"reduce_scatter_v"}, false, []Mode{Eager}
+	for elements, want := range map[int64]string{1500: "cudaipc/blocks", 6000: "cudaipc/reduces"} { // counts are 1:2:3
+		c.Min, c.Max = 4*elements, 4*elements
+		rows := onGPUs(t, c)
+		require.Len(t, rows, 1)
+		require.Equal(t, want, rows[0].Algorithm, "%d elements", elements)
 	}
 }

@@ -179,11 +179,11 @@ func (r *rank) run(ctx context.Context, j job) (report, error) {
 	for _, c := range others {
 		rep.Peers = append(rep.Peers, peerReport{Name: c.name, Samples: c.samples, Wrong: c.wrong, Iterations: c.rounds})
 	}
-	dtype, count := r.config.DType, p.shape.count
+	dtype := r.config.DType
 	if p.shape.window != noWindow {
-		dtype, count = plugin.Uint8, count*dtype.Bytes()
+		dtype = plugin.Uint8
 	}
-	e, err := r.comm.Explain(j.test.collective, dtype, r.config.Op, count*dtype.Bytes())
+	e, err := r.comm.Explain(j.test.collective, dtype, r.config.Op, r.config.message(j))
 	if err != nil {
 		return rep, err
 	}
