@@ -59,6 +59,9 @@ func (c *Config) sizes() []int64 {
 	var list []int64
 	for size := c.Min; size < c.Max; size *= c.Factor {
 		list = append(list, size)
+		if size > c.Max/c.Factor {
+			break // the next one is larger, and may overflow
+		}
 	}
 	return append(list, c.Max)
 }

@@ -142,6 +142,15 @@ func TestConfig(t *testing.T) {
 	good := Config{World: 4, Min: 8, Max: 64, Factor: 4, DType: plugin.Float32, Budget: 1}
 	require.NoError(t, good.check())
 	require.Equal(t, []int64{8, 32, 64}, good.sizes())
+	large := good
+	for _, large.Factor = range []int64{math.MaxInt64, 1 << 61, 1 << 33, 1<<33 - 1} {
+		large.Min, large.Max = 1, 1<<33
+		require.LessOrEqual(t, large.Sizes(), 3, "factor %d", large.Factor)
+		large.Min, large.Max = 8, 64
+		require.Equal(t, []int64{8, 64}, large.sizes(), "factor %d", large.Factor)
+	}
+	large.Min, large.Max, large.Factor = 1, 1<<33, 1<<32 // its square is 0
+	require.Equal(t, []int64{1, 1 << 32, 1 << 33}, large.sizes())
 	for name, spoil := range map[string]func(*Config){
 		"world of 0":                   func(c *Config) { c.World = 0 },
 		"sizes from 0":                 func(c *Config) { c.Min = 0 },
