@@ -84,6 +84,14 @@ func TestTableOfRivals(t *testing.T) {
 	us, name = row.Best()
 	require.Equal(t, 30.0, us, "what is wrong does not count")
 	require.Equal(t, NCCL, name)
+	row.Peers[0].Wrong = 1
+	require.Equal(t, 20.0, row.Ours(), "what is wrong does not count of Shunt either")
+	wrong := timing(5, 1)
+	row.OutOfPlace = &wrong
+	require.Zero(t, row.Ours())
+	row.Peers[0].Wrong = 0
+	require.Equal(t, 10.0, row.Ours())
+	row.OutOfPlace = &ours
 
 	var page bytes.Buffer
 	table := Table{To: &page, Config: c}

@@ -52,14 +52,14 @@ func (r *Row) Best() (us float64, name string) {
 	return us, name
 }
 
-// Ours returns Shunt's shortest time out of place, on memory of any kind; 0 if there
-// is none.
+// Ours returns Shunt's shortest time out of place with a right result, on memory of
+// any kind; 0 if there is none.
 func (r *Row) Ours() (us float64) {
-	if r.OutOfPlace != nil {
+	if r.OutOfPlace != nil && r.OutOfPlace.Wrong == 0 {
 		us = r.OutOfPlace.Microseconds
 	}
-	if p := r.Peer(Symmetric); p != nil && us > 0 {
-		us = min(us, p.Microseconds)
+	if p := r.Peer(Symmetric); p != nil && p.Wrong == 0 && (us == 0 || p.Microseconds < us) {
+		us = p.Microseconds
 	}
 	return us
 }
