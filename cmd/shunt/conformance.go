@@ -142,9 +142,6 @@ func (s *conformanceFlags) start(c *cobra.Command) error {
 	line := newProgress(c)
 	failed := 0
 	s.config.Progress = func(r *conformance.CaseResult, done, total int) {
-		if r.Outcome != conformance.Passed && ctx.Err() != nil {
-			return // it was running then
-		}
 		if r.Outcome == conformance.Failed {
 			failed++
 		}
@@ -156,12 +153,6 @@ func (s *conformanceFlags) start(c *cobra.Command) error {
 	}
 	report, err := conformance.Run(ctx, s.config)
 	line.clear()
-	if report != nil && ctx.Err() != nil {
-		// The case that was running has shown nothing.
-		if n := len(report.Results); n > 0 && report.Results[n-1].Outcome != conformance.Passed {
-			report.Results = report.Results[:n-1]
-		}
-	}
 	if report != nil && errors.Is(err, errStopped) {
 		fmt.Fprintf(c.ErrOrStderr(), "shunt conformance: stopped after %s; what follows is of the cases until then\n",
 			s.stopAfter)

@@ -107,6 +107,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	defer os.RemoveAll(dir)
 	report := &Report{Transport: cfg.Transport, Memory: cfg.Memory.String(), Short: cfg.Short, Seed: cfg.Seed,
 		Worlds: cfg.Worlds, Started: time.Now()}
+	defer func() { report.Duration = time.Since(report.Started) }()
 	if info, ok := debug.ReadBuildInfo(); ok {
 		report.Go = info.GoVersion
 	}
@@ -146,7 +147,6 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 			break
 		}
 	}
-	report.Duration = time.Since(report.Started)
 	if r.listed > 0 && r.matched == 0 {
 		report.unmatched = cfg.Filter.String()
 	}
@@ -255,6 +255,9 @@ func (r *runner) world(ctx context.Context, world int) (err error) {
 			}
 		}
 		result, poolErr := r.runCase(ctx, c)
+		if poolErr && ctx.Err() != nil {
+			return context.Cause(ctx) // the case was running, and has shown nothing
+		}
 		r.report.Results = append(r.report.Results, result)
 		if r.cfg.Progress != nil {
 			r.cfg.Progress(&r.report.Results[len(r.report.Results)-1], i+1, len(list))
