@@ -25,6 +25,7 @@ var (
 func TestMain(m *testing.M) {
 	host.Register(shm.Transport{})
 	host.Register(nonsense{})
+	host.Register(messages{})
 	cudaipc := machine.Transport()
 	host.Register(cudaipc)
 	host.Register(uncounted{cudaipc})

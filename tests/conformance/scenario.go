@@ -179,6 +179,15 @@ func (s *stage) whole() []plugin.Collective {
 	return slices.DeleteFunc(whole(), func(v plugin.Collective) bool { return !s.rank.serves[v] })
 }
 
+// someWhole is whole, for scenarios that show nothing without any.
+func (s *stage) someWhole() ([]plugin.Collective, error) {
+	list := s.whole()
+	if len(list) == 0 {
+		return nil, plugin.Errorf(plugin.Unsupported, "no collective that all ranks call together")
+	}
+	return list, nil
+}
+
 // run does one operation on a communicator and checks it.
 func (s *stage) run(step int, comm *host.Communicator, c *Case) error {
 	if err := s.rank.single(comm, c); err != nil {

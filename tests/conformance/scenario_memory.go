@@ -16,7 +16,10 @@ func freshMemory(_ context.Context, s *stage) error {
 	if s.rank.symmetric {
 		return plugin.Errorf(plugin.Unsupported, "symmetric memory stays allocated")
 	}
-	collectives := s.whole()
+	collectives, err := s.someWhole()
+	if err != nil {
+		return err
+	}
 	for step := range s.c.Repeat {
 		h := hash(s.c.Seed, uint64(step))
 		if err := errors.Join(s.settle(s.comm), s.rank.arena.close()); err != nil {

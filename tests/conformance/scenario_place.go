@@ -61,7 +61,11 @@ func moveBlocks(far, near []byte, c *Case, displs []int64, blocks []block, out b
 // pageEnd runs collectives on memory whose last byte, and then whose first, is beside an address that must not be
 // touched. A rank that reads past the caller's memory dies of it, as it does where no page follows.
 func pageEnd(_ context.Context, s *stage) error {
-	for i, collective := range s.whole() {
+	collectives, err := s.someWhole()
+	if err != nil {
+		return err
+	}
+	for i, collective := range collectives {
 		if collective == plugin.Barrier {
 			continue
 		}

@@ -25,8 +25,12 @@ func whole() []plugin.Collective {
 }
 
 func zeroMix(_ context.Context, s *stage) error {
+	collectives, err := s.someWhole()
+	if err != nil {
+		return err
+	}
 	for step := range s.c.Repeat {
-		for i, collective := range s.whole() {
+		for i, collective := range collectives {
 			h := hash(s.c.Seed, uint64(step), uint64(i))
 			if h%3 != 0 {
 				continue
@@ -79,7 +83,10 @@ func changingRoots(_ context.Context, s *stage) error {
 }
 
 func mixedSequence(_ context.Context, s *stage) error {
-	collectives := s.whole()
+	collectives, err := s.someWhole()
+	if err != nil {
+		return err
+	}
 	for step := range s.c.Repeat {
 		h := hash(s.c.Seed, uint64(step))
 		c := s.with(step, collectives[h%uint64(len(collectives))], 0)

@@ -1,9 +1,11 @@
 package conformance_test
 
 import (
+	"context"
 	"math"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -115,5 +117,61 @@ func TestUnterminatedTextFails(t *testing.T) {
 	details := failing(t, conformance.Config{Transport: "shared:" + path})
 	if len(details) == 0 || !strings.Contains(details[0], "the name of algorithm 0: it is longer than 63 bytes") {
 		t.Errorf("%q", details)
+	}
+}
+
+// messages is shm for messages alone, without memory for the host's algorithms.
+type messages struct{ shm.Transport }
+
+func (m messages) Info() plugin.Info {
+	i := m.Transport.Info()
+	i.Name = "messages"
+	return i
+}
+
+func (m messages) Supports(req plugin.Request) plugin.Support {
+	if !req.Collective.PointToPoint() {
+		return plugin.Support{Reason: "messages alone"}
+	}
+	return m.Transport.Supports(req)
+}
+
+func (m messages) Open(ctx context.Context, c plugin.OpenConfig) (plugin.Endpoint, error) {
+	e, err := m.Transport.Open(ctx, c)
+	return messagesEndpoint{e}, err
+}
+
+type messagesEndpoint struct{ plugin.Endpoint }
+
+func (m messagesEndpoint) Regions() []plugin.Region {
+	regions := slices.Clone(m.Endpoint.Regions())
+	for i := range regions {
+		if regions[i].Role == plugin.RegionRoleScratch {
+			regions[i].Role = plugin.RegionRolePrivate
+		}
+	}
+	return regions
+}
+
+// Scenarios of whatever collectives there are, are skipped where a transport has none.
+func TestScenariosOfNoCollectiveAreSkipped(t *testing.T) {
+	names := []string{"mixed_sequence", "late_sequence", "fresh_memory", "zero_mix", "page_end"}
+	report, err := conformance.Run(t.Context(), conformance.Config{Transport: "builtin:messages", Worlds: []int{2},
+		Short: true, Filter: regexp.MustCompile("^(send_recv_ring|" + strings.Join(names, "|") + ")/")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	skipped := map[string]bool{}
+	for _, r := range report.Results {
+		want := conformance.Passed
+		if r.Case != nil && slices.Contains(names, r.Case.Scenario) {
+			want, skipped[r.Case.Scenario] = conformance.Skipped, true
+		}
+		if r.Outcome != want || (want == conformance.Skipped && !strings.Contains(r.Detail, "no collective that all ranks")) {
+			t.Errorf("%s: %s, want %s: %s", r.Name, r.Outcome, want, r.Detail)
+		}
+	}
+	if len(skipped) != len(names) || report.Count(conformance.Passed) == 0 {
+		t.Errorf("skipped %v of %d cases", skipped, len(report.Results))
 	}
 }
