@@ -130,7 +130,7 @@ func (st *store) refusalOf(hello *message) (retry bool, err *plugin.Error) {
 	case st.world == 0:
 		st.world, st.first = hello.World, hello.Member
 		st.members = make([]*member, st.world)
-	case st.world != hello.World:
+	case st.world != hello.World && !ofLauncher(hello): // which counts the program's
 		err = rankError(plugin.Mismatch, rank, "ranks disagree about the world size: %v says %d, %v says %d%s", st.first,
 			st.world, hello.Member, hello.World, st.ifTwoJobs())
 		st.contradicted(err)

@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -116,7 +117,16 @@ func TestNothingWaitsForAnOperationThatIsBeingEnqueued(t *testing.T) {
 	go func() { ran <- d.Run(p, &Arguments{}, s) }()
 	<-l.inside
 	freed := false
-	looked := make(chan error, 2)
+	looked, kept := make(chan error, 2), make(chan error, 1)
+	over, stop := context.WithCancel(t.Context())
+	defer stop()
+	go func() { // as its communicator does all the time: whoever looks meanwhile must not look for it, too, for ever
+		var err error
+		for over.Err() == nil && err == nil {
+			err = d.Tend()
+		}
+		kept <- err
+	}()
 	go func() {
 		if d.Idle() {
 			looked <- errors.New("it is idle")
@@ -136,6 +146,8 @@ func TestNothingWaitsForAnOperationThatIsBeingEnqueued(t *testing.T) {
 		err = errors.New("something waits for the operation")
 	}
 	close(l.end)
+	stop()
+	require.NoError(t, <-kept)
 	require.NoError(t, err)
 	require.NoError(t, <-ran)
 	g.synchronize(s)

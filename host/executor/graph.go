@@ -40,7 +40,7 @@ type held struct {
 const (
 	closeWait = 2 * time.Second
 	pollWait  = 20 * time.Microsecond
-	lockWait  = 100 * time.Millisecond // only an operation that is being put into a stream keeps a Device longer
+	lockWait  = 100 * time.Millisecond // what keeps a Device longer puts an operation into a stream, or loads kernels
 )
 
 func register(d *Device) {
@@ -219,12 +219,15 @@ func (d *Device) tryFree() (h held, ok, again bool) {
 		h = d.held[0]
 	}
 	registry.mu.Unlock()
-	is = is && d.ended(h.number)
+	busy := false
+	if is {
+		is, busy = d.ended(h.number)
+	}
 	registry.mu.Lock()
 	defer registry.mu.Unlock()
 	if !is || !ready() {
-		d.freeing = d.again
-		return held{}, false, d.again
+		d.freeing = d.again && !busy // else whoever keeps the Device may be waiting for this goroutine
+		return held{}, false, d.freeing
 	}
 	d.held = slices.Delete(d.held, 0, 1)
 	return h, true, false
@@ -234,15 +237,22 @@ func (d *Device) tryFree() (h held, ok, again bool) {
 // not returned from Run has not. It waits for none.
 func (d *Device) Idle() bool { return d.idle() }
 
-func (d *Device) idle() bool { return d.ended(math.MaxUint64) }
+func (d *Device) idle() bool {
+	over, _ := d.ended(math.MaxUint64)
+	return over
+}
 
 // ended reports whether the operations that the Device was given before it held something of this number have ended:
-// the event behind them is over, or nothing is left in streams.
-func (d *Device) ended(number uint64) bool {
+// the event behind them is over, or nothing is left in streams. busy: it is not known, as something keeps the Device.
+func (d *Device) ended(number uint64) (over, busy bool) {
 	if !d.lockSoon() {
-		return false // native code, or a full stream, may keep an operation for ever: whoever ends it looks here first
+		return false, true // native code, or a full stream, may keep it for ever: whoever ends that looks here first
 	}
 	defer d.mu.Unlock()
+	return d.endedLocked(number), false
+}
+
+func (d *Device) endedLocked(number uint64) bool {
 	if d.order.marking {
 		done, err := d.driver.EventDone(d.ctx, d.order.mark)
 		d.order.marking = !done || err != nil

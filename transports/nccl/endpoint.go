@@ -60,7 +60,7 @@ func (e *endpoint) Publish(_ context.Context, x plugin.Exchange) ([]byte, error)
 	if x.Algorithm == "" {
 		text := e.library.String()
 		if e.unregistered() == "" {
-			text += " with registered memory"
+			text += " with " + RegisterVariable + "=on"
 		}
 		return []byte(text), nil
 	}

@@ -21,7 +21,7 @@ func TestRanksRegisterAlike(t *testing.T) {
 	}{
 		{"22902", [2]string{"on", "on"}, ""},
 		{"22902", [2]string{"off", ""}, ""},
-		{"22902", [2]string{"off", "on"}, `rank 1 has NCCL "2.29.2 with registered memory" and rank 0 NCCL "2.29.2"`},
+		{"22902", [2]string{"off", "on"}, `rank 1 has NCCL "2.29.2 with SHUNT_NCCL_REGISTER=on" and rank 0 NCCL "2.29.2"`},
 		{"22809", [2]string{"off", "on"}, ""}, // whose memory is not registered, whatever is asked
 	} {
 		path, err := nccltest.Build(t.TempDir(), "-DFAKE_VERSION="+test.version)

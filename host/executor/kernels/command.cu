@@ -46,7 +46,8 @@ class Wait {
     const u64 now = nanoseconds(), limit = watch->timeout;
     if (since == 0) since = now;
     const bool aborted = watch->abort != 0;
-    if (!aborted && (limit == 0 || now - since <= limit + kGrace)) return false;
+    // Signed: the timer may step back.
+    if (!aborted && (limit == 0 || (long long)(now - since) <= (long long)(limit + kGrace))) return false;
     *static_cast<volatile u64 *>(&counters->lost) = 1;
     if (watch->fault == 0) {
       watch->peer = -1;

@@ -31,11 +31,15 @@ func (pl *Planner) asGroups(ctx context.Context, req plugin.Request, candidates 
 		return candidates, nil
 	}
 	transport := groups.Candidates()[i].Transport
+	serves := func(c selector.Candidate) bool { return c.Transport == transport }
+	if !slices.ContainsFunc(candidates, serves) { // messages alone have another one, and no group to meet
+		return candidates, nil
+	}
 	return slices.DeleteFunc(candidates, func(c selector.Candidate) bool {
-		if c.Transport != transport {
+		if !serves(c) {
 			rejections[c.Transport] = fmt.Sprintf(
 				"%s runs all_to_all_v, and with it groups of messages: the other end of a message may be in one", transport)
 		}
-		return c.Transport != transport
+		return !serves(c)
 	}), nil
 }

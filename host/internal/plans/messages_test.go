@@ -29,14 +29,20 @@ func TestBothEndsOfAMessageUseOneTransport(t *testing.T) {
 		{plugin.MemoryKindCuda, "all_to_all_v=second", "second/a", "second/a", ""},
 		{plugin.MemoryKindCuda, "send=second;all_to_all_v=second", "second/a", "second/a", ""},
 		{plugin.MemoryKindHost, "*:64M-=second;*=*", "first/a", "second/a", ""},
+		{plugin.MemoryKindCuda, "all_to_all_v=third", "first/a", "first/a", ""},
 	} {
 		override, err := selector.Parse(test.algo)
 		require.NoError(t, err)
 		pl := &Planner{Observer: &diagnosis.Observer{World: 2, Topology: topology.New(make([]topology.Place, 2))},
 			Table: selector.New(selector.WithOverride(override)), Memory: test.memory}
-		for _, name := range []string{"first", "second"} {
+		for _, name := range []string{"first", "second", "third"} {
 			pl.Transports = append(pl.Transports, &Transport{Name: name,
-				Ask: func(context.Context, plugin.Request) (plugin.Support, error) { return fast, nil }})
+				Ask: func(_ context.Context, r plugin.Request) (plugin.Support, error) {
+					if name == "third" && r.Collective != plugin.AllToAllV {
+						return plugin.Support{Reason: "it exchanges alone"}, nil
+					}
+					return fast, nil
+				}})
 		}
 		for _, collective := range []plugin.Collective{plugin.Send, plugin.Recv} {
 			c, err := pl.Choose(t.Context(), call.SignatureOf(collective, plugin.Float32, 0))
