@@ -14,7 +14,7 @@ import (
 )
 
 // scenario is a case of more than one operation. Its run is called on every
-// rank; an error of code unsupported is a skip.
+// rank; an absence is a skip.
 type scenario struct {
 	name     string
 	doc      string

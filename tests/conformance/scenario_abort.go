@@ -20,7 +20,7 @@ const abortLimit = 5 * time.Second
 func abortedCall(ctx context.Context, s *stage) error {
 	collectives := slices.DeleteFunc(s.whole(), func(v plugin.Collective) bool { return !slices.Contains(needsAll, v) })
 	if len(collectives) == 0 {
-		return plugin.Errorf(plugin.Unsupported, "no collective in which every rank waits for all others")
+		return absent("no collective in which every rank waits for all others")
 	}
 	for round := range s.c.Repeat {
 		c := s.with(round, collectives[round%len(collectives)], s.c.Count)

@@ -48,7 +48,7 @@ func nonBlocking(ctx context.Context, s *stage) error {
 		for i, p := range list {
 			p.op.Stream = device.Stream(s.line())
 			if requests[i], err = s.comm.Start(&p.op); err != nil {
-				return fmt.Errorf("start %d: %w", i, err)
+				return fmt.Errorf("start %d: %w", i, s.rank.notOffered(s.comm, err, p.c))
 			}
 		}
 		last := len(requests) - 1
@@ -106,7 +106,7 @@ func twoCommunicators(_ context.Context, s *stage) error {
 		group.Go(func() {
 			for round := range s.c.Repeat {
 				for _, p := range part {
-					if err := comm.Do(&p.op); err != nil {
+					if err := s.rank.notOffered(comm, comm.Do(&p.op), p.c); err != nil {
 						errs[i] = fmt.Errorf("communicator %d, round %d, %s: %w", i, round, p.c.Name(), err)
 						return
 					}

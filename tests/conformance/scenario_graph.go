@@ -74,7 +74,7 @@ func (o *score) fill(turn uint64) error {
 func (o *score) play(part int, line cuda.Stream) error {
 	for _, p := range o.list[part] {
 		p.op.Stream = device.Stream(line)
-		if err := o.comm.Do(&p.op); err != nil {
+		if err := o.stage.rank.notOffered(o.comm, o.comm.Do(&p.op), p.c); err != nil {
 			return fmt.Errorf("%s: %w", p.c.Name(), err)
 		}
 	}
@@ -360,7 +360,7 @@ func streamSwitch(_ context.Context, s *stage) error {
 			one := []*prepared{p}
 			err := push(one, line)
 			if err == nil {
-				err = s.comm.Do(&p.op)
+				err = s.rank.notOffered(s.comm, s.comm.Do(&p.op), p.c)
 			}
 			if err == nil {
 				err = pull(one, line)

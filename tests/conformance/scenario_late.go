@@ -23,7 +23,7 @@ func (s *stage) under(d executor.Delays, body func() error) error {
 		return err
 	}
 	err := body()
-	if err == nil || plugin.CodeOf(err) == plugin.Unsupported {
+	if err == nil || isAbsent(err) {
 		return errors.Join(err, s.delay(""))
 	}
 	return fmt.Errorf("with SHUNT_DELAYS=%s: %w", text, err)

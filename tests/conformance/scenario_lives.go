@@ -11,9 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/shunt-ccl/shunt/host"
-	"github.com/shunt-ccl/shunt/plugin"
 )
 
 // lives makes communicators and windows, uses them and closes them. The rank, and the process of a plugin, then hold
@@ -86,15 +83,15 @@ func (s *stage) life(ctx context.Context, number int) error {
 		}
 	}
 	if err == nil {
-		err = window(ctx, sub)
+		err = inner.window(ctx)
 	}
 	return errors.Join(err, sub.Close())
 }
 
 // window makes a window and closes it, where there are some.
-func window(ctx context.Context, comm *host.Communicator) error {
-	w, err := comm.NewWindow(ctx, 1<<16)
-	if plugin.CodeOf(err) == plugin.Unsupported {
+func (s *stage) window(ctx context.Context) error {
+	w, err := s.newWindow(ctx, 1<<16)
+	if isAbsent(err) {
 		return nil
 	}
 	if err != nil {

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"unsafe"
-
-	"github.com/shunt-ccl/shunt/plugin"
 )
 
 // freshMemory runs operations on memory that comes and goes: where it is freed the next often lies at its address. A
@@ -14,7 +12,7 @@ import (
 // and device memory by the host, before operations that are given it.
 func freshMemory(_ context.Context, s *stage) error {
 	if s.rank.symmetric {
-		return plugin.Errorf(plugin.Unsupported, "symmetric memory stays allocated")
+		return absent("symmetric memory stays allocated")
 	}
 	collectives, err := s.someWhole()
 	if err != nil {

@@ -30,7 +30,7 @@ func (s *stage) elsewhere(c *Case, place func(p *prepared) (send, recv []byte, e
 	l := p.layout
 	moveBlocks(send, p.send.data, c, p.op.SendDispls, l.input, true)
 	p.op.Send, p.op.Recv = unsafe.Pointer(unsafe.SliceData(send)), unsafe.Pointer(unsafe.SliceData(recv))
-	if err := s.comm.Do(&p.op); err != nil {
+	if err := s.rank.notOffered(s.comm, s.comm.Do(&p.op), c); err != nil {
 		return fmt.Errorf("%s: %w", c.Name(), err)
 	}
 	moveBlocks(recv, p.recv.data, c, p.op.RecvDispls, l.output, false)
@@ -149,7 +149,7 @@ func farBlocks(_ context.Context, s *stage) error {
 				m, err := unix.Mmap(-1, 0, room+1, unix.PROT_READ|unix.PROT_WRITE,
 					unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 				if err != nil {
-					return nil, nil, plugin.Errorf(plugin.Unsupported, "%d bytes of addresses cannot be mapped: %v", room, err)
+					return nil, nil, absent("%d bytes of addresses cannot be mapped: %v", room, err)
 				}
 				mapped = append(mapped, m)
 				*at.memory = m

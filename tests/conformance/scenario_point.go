@@ -103,17 +103,19 @@ func (s *stage) exchange(messages []message, call func(list []*point, stream hos
 // together runs ends of messages as one group.
 func (s *stage) together(list []*point, stream host.Stream) error {
 	var g host.Group
+	called := []*Case{s.with(0, plugin.AllToAllV, 0)} // what groups of messages are
 	for _, p := range list {
 		g.Add(p.operation(s.c.DType, stream))
+		called = append(called, s.with(0, p.collective, p.count))
 	}
-	return g.Run(s.comm)
+	return s.rank.notOffered(s.comm, g.Run(s.comm), called...)
 }
 
 // each runs ends of messages one by one.
 func (s *stage) each(list []*point, stream host.Stream) error {
 	for _, p := range list {
 		op := p.operation(s.c.DType, stream)
-		if err := s.comm.Do(&op); err != nil {
+		if err := s.rank.notOffered(s.comm, s.comm.Do(&op), s.with(0, p.collective, p.count)); err != nil {
 			return fmt.Errorf("%s #%d: %w", p.collective, p.number, err)
 		}
 	}

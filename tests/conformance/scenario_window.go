@@ -99,7 +99,7 @@ func (s *stage) source(c *Case, count int64, table []byte) (*buffer, error) {
 
 func putSignalWait(ctx context.Context, s *stage) (err error) {
 	world, n := s.comm.World(), s.c.Count
-	w, err := s.comm.NewWindow(ctx, windowBytes(s.c, n))
+	w, err := s.newWindow(ctx, windowBytes(s.c, n))
 	if err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func putSignalWait(ctx context.Context, s *stage) (err error) {
 
 func getWindow(ctx context.Context, s *stage) (err error) {
 	world, n := s.comm.World(), s.c.Count
-	w, err := s.comm.NewWindow(ctx, windowBytes(s.c, n))
+	w, err := s.newWindow(ctx, windowBytes(s.c, n))
 	if err != nil {
 		return err
 	}
@@ -213,7 +213,7 @@ func windowExchange(ctx context.Context, s *stage) (err error) {
 		}
 	}()
 	for range windows {
-		w, err := s.comm.NewWindow(ctx, windowBytes(s.c, n*int64(world)))
+		w, err := s.newWindow(ctx, windowBytes(s.c, n*int64(world)))
 		if err != nil {
 			return err
 		}

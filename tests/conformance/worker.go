@@ -59,6 +59,7 @@ type rank struct {
 	side   arena // for what outlives the arena's next reset
 	dir    string
 
+	hosts     int                        // that the ranks pretend to run on
 	symmetric bool                       // receive memory is registered as symmetric
 	serves    map[plugin.Collective]bool // what the transport can do at all
 	counts    bool                       // it takes counts from device memory
@@ -111,7 +112,7 @@ func openHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, e
 	if err := r.closeComms(); err != nil {
 		return nil, pool.Fatal(fmt.Errorf("closing the previous communicators: %w", err))
 	}
-	r.dir = request.Dir
+	r.dir, r.hosts = request.Dir, request.Hosts
 	if r.symmetric = request.Symmetric; r.symmetric {
 		r.arena.shared = true
 		if err := r.arena.close(); err != nil { // what follows registers memory of its own
@@ -251,7 +252,7 @@ func caseHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, e
 		}
 		s := &stage{rank: r, comm: r.comms[0], c: &c, me: w.Rank, random: w.Rand}
 		err := scenario.run(ctx, s)
-		if plugin.CodeOf(err) == plugin.Unsupported {
+		if isAbsent(err) {
 			// What was called before what is not supported works on memory that the next case uses.
 			if err := r.settle(); err != nil {
 				return nil, pool.Fatal(err)
@@ -425,7 +426,7 @@ func (r *rank) single(comm *host.Communicator, c *Case) error {
 			p.op.Stream = stream
 			for range max(c.Repeat, 1) {
 				if err := comm.Do(&p.op); err != nil {
-					return err
+					return r.notOffered(comm, err, p.c)
 				}
 			}
 			return nil

@@ -3,6 +3,7 @@ package flawed
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"runtime"
 	"sync"
@@ -87,6 +88,9 @@ func (e *endpoint) Regions() []plugin.Region { return append(e.Endpoint.Regions(
 func (e *endpoint) Prepare(ctx context.Context, req plugin.Request, algorithm string) (*plugin.Plan, error) {
 	if e.flaw == "leak_plan" {
 		keepDescriptor()
+	}
+	if bytes := req.DType.Bytes(); req.Collective == plugin.AllToAllV && e.flaw == fmt.Sprintf("no_plan_%d", bytes) {
+		return nil, plugin.Errorf(plugin.Unsupported, "no plan for elements of %d bytes", bytes)
 	}
 	if algorithm == pieces {
 		return e.allGatherV(req)

@@ -1,6 +1,6 @@
 // Package flawed is a transport with one flaw of those that no rule of plans is about: what it leaves behind, memory
-// that is not as it should be, an option that is ignored, lengths and places that a small message never has. Flaws are
-// all of them, and its test shows that the conformance suite finds each.
+// that is not as it should be, an option that is ignored, plans that are offered and not there, lengths and places that
+// a small message never has. Flaws are all of them, and its test shows that the conformance suite finds each.
 //
 // It is shm with one plan of its own, an all_gather_v like that of the transport author's guide in pieces.
 package flawed
@@ -27,6 +27,8 @@ var Flaws = []Flaw{
 	{Name: "leak_memory", Cases: "^lives/", Want: "KiB of memory of the rank"},
 	{Name: "leak_window", Cases: "^lives/", Want: "open descriptors of the rank"},
 	{Name: "dirty_window", Cases: "^put_signal_wait/", Want: "want memory filled with zeros"},
+	{Name: "no_plan_4", Cases: "^late_rank/", Want: "no plan for elements of 4 bytes"},
+	{Name: "no_plan_2", Cases: "^changing_splits/.*bfloat16", Want: "no plan for elements of 2 bytes"},
 	{Name: "recv_32_bits", Cases: "^far_blocks/", Want: "with the last block 4 GiB behind the others"},
 	{Name: "recv_31_bits", Cases: "^far_blocks/", Want: "with the last block 4 GiB behind the others"},
 	{Name: "whole_vectors", Cases: "^all_gather_v/.*even", Want: "the element was never written"},
