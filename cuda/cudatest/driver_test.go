@@ -3,6 +3,7 @@ package cudatest_test
 import (
 	"bytes"
 	"encoding/binary"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -60,7 +61,7 @@ func launch(t *testing.T, d cuda.Driver, ctx cuda.Context, s cuda.Stream, name s
 	binary.LittleEndian.PutUint64(l.Params[8:], n)
 	_, err = d.LaunchKernels(ctx, s, []cuda.Launch{l})
 	require.NoError(t, err)
-	require.NoError(t, d.UnloadModule(ctx, m))
+	t.Cleanup(func() { require.NoError(t, d.UnloadModule(ctx, m)) })
 }
 
 func value(d *cudatest.Driver, p cuda.Ptr) uint64 {
@@ -428,4 +429,42 @@ func TestFreesThatWait(t *testing.T) {
 	require.NoError(t, <-freed)
 	require.NoError(t, <-made)
 	require.False(t, d.Freeing())
+}
+
+// A kernel whose module is unloaded before it begins, in a stream or in a graph, is a hazard.
+func TestKernelsOfUnloadedModules(t *testing.T) {
+	d, ctx := machine(t, cudatest.Options{Kernels: kernels})
+	words, err := d.AllocHost(ctx, 16)
+	require.NoError(t, err)
+	s, err := d.NewStream(ctx, 0)
+	require.NoError(t, err)
+	m, err := d.LoadModule(ctx, []byte{1})
+	require.NoError(t, err)
+	add := func(n uint64) {
+		f, err := d.Function(ctx, m, "add", 0)
+		require.NoError(t, err)
+		l := cuda.Launch{Function: f, Grid: [3]uint32{1, 1, 1}, Block: [3]uint32{1, 1, 1}, Bytes: 16}
+		binary.LittleEndian.PutUint64(l.Params[0:], uint64(words.Device))
+		binary.LittleEndian.PutUint64(l.Params[8:], n)
+		_, err = d.LaunchKernels(ctx, s, []cuda.Launch{l})
+		require.NoError(t, err)
+	}
+	require.NoError(t, d.BeginCapture(ctx, s))
+	add(1)
+	g, err := d.EndCapture(ctx, s)
+	require.NoError(t, err)
+	x, err := d.Instantiate(ctx, g)
+	require.NoError(t, err)
+	require.NoError(t, d.LaunchGraph(ctx, x, s))
+	add(10)
+	require.NoError(t, d.SynchronizeStream(ctx, s))
+	require.Empty(t, d.Hazards())
+
+	launch(t, d, ctx, s, "await", words.Device+8, 1)
+	add(100)
+	require.NoError(t, d.UnloadModule(ctx, m))
+	require.NoError(t, d.LaunchGraph(ctx, x, s))
+	atomic.StoreUint64((*uint64)(unsafe.Pointer(&d.Bytes(words.Device+8, 8)[0])), 1)
+	require.NoError(t, d.SynchronizeStream(ctx, s))
+	require.Equal(t, slices.Repeat([]string{"kernel add began after its module was unloaded"}, 2), d.Hazards())
 }

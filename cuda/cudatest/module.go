@@ -1,6 +1,7 @@
 package cudatest
 
 import (
+	"fmt"
 	"maps"
 
 	"github.com/shunt-ccl/shunt/cuda"
@@ -27,7 +28,8 @@ func (d *Driver) LoadModule(ctx cuda.Context, image []byte) (cuda.Module, error)
 	return m, nil
 }
 
-// UnloadModule forgets a module.
+// UnloadModule forgets a module. A real driver has no code any more for kernels of it that have not begun, in streams
+// and in graphs: here they run, and Hazards tells of each.
 func (d *Driver) UnloadModule(ctx cuda.Context, m cuda.Module) error {
 	if err := d.in(ctx, "UnloadModule", "cuModuleUnload"); err != nil {
 		return err
@@ -39,6 +41,15 @@ func (d *Driver) UnloadModule(ctx cuda.Context, m cuda.Module) error {
 	delete(d.modules, m)
 	maps.DeleteFunc(d.kernels, func(_ cuda.Function, l loaded) bool { return l.module == m })
 	return nil
+}
+
+// checkLoaded notes a kernel that begins though its module has been unloaded.
+func (d *Driver) checkLoaded(k loaded) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.modules[k.module] {
+		d.hazards = append(d.hazards, fmt.Sprintf("kernel %s began after its module was unloaded", k.name))
+	}
 }
 
 // Function finds a registered kernel.

@@ -34,12 +34,16 @@ func (d *Driver) LaunchKernels(ctx cuda.Context, s cuda.Stream, launches []cuda.
 }
 
 func (d *Driver) launch(s cuda.Stream, l cuda.Launch, i, n int) error {
-	k := d.kernels[l.Function].kernel
+	k := d.kernels[l.Function]
 	threads := l.Block[0] * l.Block[1] * l.Block[2]
-	if k == nil || l.Bytes > cuda.ParamBytes || threads == 0 || threads > 1024 || l.Grid[0]*l.Grid[1]*l.Grid[2] == 0 {
+	if k.kernel == nil || l.Bytes > cuda.ParamBytes || threads == 0 || threads > 1024 ||
+		l.Grid[0]*l.Grid[1]*l.Grid[2] == 0 {
 		return failed(cuda.InvalidValue, "cuLaunchKernelEx of launch %d of %d", i+1, n)
 	}
-	return d.enqueue(s, func(done <-chan struct{}) { k(Grid{l, done}) }, "cuLaunchKernelEx")
+	return d.enqueue(s, func(done <-chan struct{}) {
+		d.checkLoaded(k)
+		k.kernel(Grid{l, done})
+	}, "cuLaunchKernelEx")
 }
 
 // Submit puts work into streams. Each piece can be made to fail by the name of

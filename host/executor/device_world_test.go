@@ -83,7 +83,10 @@ func newGPU(t testing.TB, world int) *gpu {
 
 func newGPUOf(t testing.TB, options cudatest.Options, world int) *gpu {
 	g := &gpu{t: t, Driver: cudatest.New(options)}
-	t.Cleanup(g.Driver.Close)
+	t.Cleanup(func() {
+		require.Empty(t, g.Hazards())
+		g.Driver.Close()
+	})
 	var err error
 	g.ctx, err = g.Retain(0)
 	require.NoError(t, err)
