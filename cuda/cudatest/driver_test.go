@@ -431,6 +431,22 @@ func TestFreesThatWait(t *testing.T) {
 	require.False(t, d.Freeing())
 }
 
+// Memory is not zeroed, wherever a caller might not have cleared it; and what is cleared is, all of it.
+func TestNewMemoryIsNotZeroed(t *testing.T) {
+	d, ctx := machine(t, cudatest.Options{})
+	m, err := d.CreateMemory(ctx, 0, 5<<20)
+	require.NoError(t, err)
+	p, err := d.Alloc(ctx, m.Bytes)
+	require.NoError(t, err)
+	for _, at := range []int64{0, 4096, 1 << 20, 2<<20 - 1, 2 << 20, 4<<20 - 1, 4 << 20, m.Bytes - 1} {
+		require.Equal(t, byte(0xCD), d.Bytes(m.Address, m.Bytes)[at], "byte %d of CreateMemory", at)
+		require.Equal(t, byte(0xCD), d.Bytes(p, m.Bytes)[at], "byte %d of Alloc", at)
+	}
+	require.NoError(t, d.Set(ctx, m.Address, 0, m.Bytes, 0))
+	require.NoError(t, d.Synchronize(ctx))
+	require.Equal(t, make([]byte, m.Bytes), d.Bytes(m.Address, m.Bytes))
+}
+
 // A kernel whose module is unloaded before it begins, in a stream or in a graph, is a hazard.
 func TestKernelsOfUnloadedModules(t *testing.T) {
 	d, ctx := machine(t, cudatest.Options{Kernels: kernels})

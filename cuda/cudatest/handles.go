@@ -6,7 +6,8 @@ import (
 	"github.com/shunt-ccl/shunt/cuda"
 )
 
-// CreateMemory returns a memfd, rounded up to 2 MiB and mapped.
+// CreateMemory returns a memfd, rounded up to 2 MiB and mapped. Like Alloc's it is not zeroed: it holds 0xCD in the
+// first 2 MiB, and at both ends of each further 2 MiB.
 func (d *Driver) CreateMemory(ctx cuda.Context, device int, bytes int64) (cuda.Mapping, error) {
 	if err := d.in(ctx, "CreateMemory", "cuMemCreate of %d bytes on device %d", bytes, device); err != nil {
 		return cuda.Mapping{}, err
@@ -25,7 +26,9 @@ func (d *Driver) CreateMemory(ctx cuda.Context, device int, bytes int64) (cuda.M
 	}
 	m, err := d.adopt(fd, device, bytes, false)
 	if err == nil {
-		d.memory.blocks[uint64(m.Address)].made = true
+		b := d.memory.blocks[uint64(m.Address)]
+		b.made = true
+		poisonEnds(b.data)
 	}
 	return m, err
 }

@@ -256,6 +256,17 @@ func poison(b []byte) {
 	}
 }
 
+// poisonEnds is poison of the first granule, and of the first and the last page of each other one: to touch all pages
+// of large memory would take most of the time of a communicator's life.
+func poisonEnds(b []byte) {
+	const page = 4096
+	poison(b[:granularity])
+	for at := granularity; at < len(b); at += granularity {
+		poison(b[at : at+page])
+		poison(b[at+granularity-page : at+granularity])
+	}
+}
+
 // zero clears memory of the driver. Whole pages go back to the system, which hands out
 // zeroes where they are used next: most of what is cleared never is, and to touch it would
 // take most of the time of a communicator's life.
