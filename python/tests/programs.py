@@ -223,6 +223,14 @@ def windows(comm, rank, world):
         comm.barrier()
         same(window.get(np.zeros(50, "float32"), right, 40), value(rank, 50))
         comm.barrier()
+        for part in range(3):  # one wait for three signals
+            time.sleep(0.01 * rank * part)
+            window.put(value(rank + part, 10), right, offset=40 * part)
+            window.signal(right)
+        window.wait(left, 3)
+        got = np.frombuffer(bytes(window.memory[:120]), "float32")
+        same(got, np.concatenate([value(left + part, 10) for part in range(3)]))
+        comm.barrier()
 
 
 def dies(victim):

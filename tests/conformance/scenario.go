@@ -157,6 +157,8 @@ type stage struct {
 	c      *Case
 	me     int
 	random *rand.Rand // differs from rank to rank
+
+	capturing cuda.Stream // what is called goes into this stream, and with it into a graph; 0: there is none
 }
 
 // with derives the case of one operation, the same on every rank.
@@ -220,6 +222,9 @@ func (s *stage) prepare(comm *host.Communicator, cases []*Case) ([]*prepared, er
 // line returns the stream of the stage's axis: the default stream, and on host
 // memory none, which are both 0.
 func (s *stage) line() cuda.Stream {
+	if s.capturing != 0 {
+		return s.capturing
+	}
 	if _, kind := s.c.Axis.parts(); kind == ownStream {
 		return s.rank.device.Streams[s.rank.place(s.comm)]
 	}
@@ -260,6 +265,13 @@ func verifyAll(list []*prepared) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// linger is dawdle for longer: others go on as far as they can meanwhile.
+func (s *stage) linger() {
+	for range 20 {
+		s.dawdle()
+	}
 }
 
 // dawdle makes ranks run at different speeds without a clock: about 0 to 40

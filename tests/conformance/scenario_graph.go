@@ -86,6 +86,13 @@ func (o *score) capture(part int) (*device.Graph, error) {
 	return o.stage.rank.device.Capture(o.line, func() error { return o.play(part, o.line) })
 }
 
+// captured makes a graph of the calls of a stage.
+func (s *stage) captured(calls func(s *stage) error) (*device.Graph, error) {
+	inner := *s
+	inner.capturing = s.rank.device.Streams[s.rank.place(s.comm)]
+	return s.rank.device.Capture(inner.capturing, func() error { return calls(&inner) })
+}
+
 // perform runs everything that play puts into the stream on fresh input, and
 // checks the result of every operation; all parts must have run.
 func (o *score) perform(turn uint64, play func() error) error {

@@ -57,11 +57,11 @@ func (s *stage) signal(w *host.Window, peer int) error {
 		Stream: device.Stream(s.line())})
 }
 
-func (s *stage) wait(w *host.Window, peer int) error {
+func (s *stage) wait(w *host.Window, peer int, times int64) error {
 	if s.rank.device == nil {
-		return w.Wait(peer, 1)
+		return w.Wait(peer, times)
 	}
-	return s.comm.Do(&host.Operation{Collective: plugin.Wait, Window: w, Root: peer, Offset: 1, DType: plugin.Uint8,
+	return s.comm.Do(&host.Operation{Collective: plugin.Wait, Window: w, Root: peer, Offset: times, DType: plugin.Uint8,
 		Stream: device.Stream(s.line())})
 }
 
@@ -97,6 +97,30 @@ func (s *stage) source(c *Case, count int64, table []byte) (*buffer, error) {
 	return b, err
 }
 
+// inHalves puts a message to one rank in two halves, in the wrong order, under one signal or under one each, and waits
+// for as many of another rank: after too short a wait a half is not there.
+func (s *stage) inHalves(w *host.Window, from *buffer, bytes int64, to, of int, each bool) error {
+	half := bytes / 2 / s.c.DType.Bytes() * s.c.DType.Bytes()
+	if err := s.put(w, to, guard+half, unsafe.Add(from.pointer(0), half), bytes-half); err != nil {
+		return err
+	}
+	times := int64(1)
+	if each {
+		times = 2
+		if err := s.signal(w, to); err != nil {
+			return err
+		}
+		s.linger()
+	}
+	if err := s.put(w, to, guard, from.pointer(0), half); err != nil {
+		return err
+	}
+	if err := s.signal(w, to); err != nil {
+		return err
+	}
+	return s.wait(w, of, times)
+}
+
 func putSignalWait(ctx context.Context, s *stage) (err error) {
 	world, n := s.comm.World(), s.c.Count
 	w, err := s.newWindow(ctx, windowBytes(s.c, n))
@@ -116,6 +140,12 @@ func putSignalWait(ctx context.Context, s *stage) (err error) {
 		return err
 	}
 	bytes := n * s.c.DType.Bytes()
+	var graph *device.Graph // of the calls of one round, for others: their buffers lie where its lay
+	defer func() {
+		if graph != nil {
+			err = errors.Join(err, graph.Destroy())
+		}
+	}()
 	for round := range s.c.Repeat {
 		c := s.with(round, plugin.AllToAllV, n)
 		if err := s.rank.arena.reset(need(c.DType, n, 1)); err != nil {
@@ -126,19 +156,20 @@ func putSignalWait(ctx context.Context, s *stage) (err error) {
 			return err
 		}
 		s.dawdle()
-		// In two halves, in the wrong order, under one signal.
-		half := bytes / 2 / c.DType.Bytes() * c.DType.Bytes()
-		if err := s.put(w, next, guard+half, unsafe.Add(from.pointer(0), half), bytes-half); err != nil {
-			return err
+		calls := func(s *stage) error { return s.inHalves(w, from, bytes, next, previous, round%3 == 2) }
+		switch {
+		case s.rank.device == nil || round%2 == 0 || round%3 == 2:
+			err = calls(s)
+		case graph == nil:
+			if graph, err = s.captured(calls); err != nil {
+				break
+			}
+			fallthrough
+		default:
+			err = graph.Launch(s.line())
 		}
-		if err := s.put(w, next, guard, from.pointer(0), half); err != nil {
-			return err
-		}
-		if err := s.signal(w, next); err != nil {
-			return err
-		}
-		if err := s.wait(w, previous); err != nil {
-			return err
+		if err != nil {
+			return fmt.Errorf("round %d: %w", round, err)
 		}
 		if err := s.look(mine, c, block{0, n, c.inputTable(previous, s.me, n)}); err != nil {
 			return fmt.Errorf("round %d: %w", round, err)
@@ -147,7 +178,7 @@ func putSignalWait(ctx context.Context, s *stage) (err error) {
 		if err := s.signal(w, previous); err != nil {
 			return err
 		}
-		if err := s.wait(w, next); err != nil {
+		if err := s.wait(w, next, 1); err != nil {
 			return err
 		}
 	}
@@ -252,7 +283,7 @@ func windowExchange(ctx context.Context, s *stage) (err error) {
 			}
 			var expected []block
 			for peer := range world {
-				if err := s.wait(w, peer); err != nil {
+				if err := s.wait(w, peer, 1); err != nil {
 					return err
 				}
 				expected = append(expected, block{int64(peer) * n, n, c.inputTable(peer, s.me, n)})
