@@ -264,10 +264,14 @@ func windowExchange(ctx context.Context, s *stage) (err error) {
 		return err
 	}
 	for round := range s.c.Repeat {
+		if err := s.rank.arena.reset(need(s.c.DType, n, 1) * int64(world*windows)); err != nil {
+			return err
+		}
+		inWindow := func(i int) *Case { return s.with(round*windows+i, plugin.AllToAllV, n) }
 		for i, w := range open {
-			c := s.with(round*windows+i, plugin.AllToAllV, n)
-			if err := s.rank.arena.reset(need(c.DType, n, 1) * int64(world)); err != nil {
-				return err
+			c := inWindow(i)
+			if s.me == round%world {
+				s.linger() // the others have signalled all their windows meanwhile
 			}
 			for peer := range world {
 				from, err := s.source(c, n, c.inputTable(s.me, peer, n))
@@ -281,6 +285,10 @@ func windowExchange(ctx context.Context, s *stage) (err error) {
 					return err
 				}
 			}
+		}
+		// In the reverse order: the signals of one window are not those of another.
+		for i, w := range slices.Backward(open) {
+			c := inWindow(i)
 			var expected []block
 			for peer := range world {
 				if err := s.wait(w, peer, 1); err != nil {
@@ -291,9 +299,9 @@ func windowExchange(ctx context.Context, s *stage) (err error) {
 			if err := s.look(parts[i], c, expected...); err != nil {
 				return fmt.Errorf("round %d, window %d: %w", round, i, err)
 			}
-			if err := s.run(round, s.comm, s.with(0, plugin.Barrier, 0)); err != nil {
-				return err
-			}
+		}
+		if err := s.run(round, s.comm, s.with(0, plugin.Barrier, 0)); err != nil {
+			return err
 		}
 	}
 	return nil
