@@ -23,10 +23,11 @@ func (s *stage) part(w *host.Window, c *Case, count int64) (*buffer, error) {
 		return nil, err
 	}
 	b.data = b.all[guard : guard+count*c.DType.Bytes()]
-	if s.rank.device == nil {
-		if at := slices.IndexFunc(b.all, func(v byte) bool { return v != 0 }); at >= 0 {
-			return nil, fmt.Errorf("byte %d of a new window is 0x%02x, want memory filled with zeros", at, b.all[at])
-		}
+	if err := errors.Join(b.pull(s.line()), s.settle(s.comm)); err != nil {
+		return nil, err
+	}
+	if at := slices.IndexFunc(b.all, func(v byte) bool { return v != 0 }); at >= 0 {
+		return nil, fmt.Errorf("byte %d of a new window is 0x%02x, want memory filled with zeros", at, b.all[at])
 	}
 	tile(b.all, noiseTable(b.salt))
 	return b, b.push(s.line())

@@ -3,6 +3,7 @@ package nccl
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -148,4 +149,11 @@ func TestCommandsThatNobodyHasPrepared(t *testing.T) {
 	} {
 		require.ErrorIs(t, e.do(t.Context(), &c), plugin.Protocol, "%+v", c)
 	}
+}
+
+// Staging memory is zeroed to its end: the driver's is not.
+func TestStagingMemoryIsZeroed(t *testing.T) {
+	e := stagedWorld(t, 2)[0]
+	held := e.driver.(*cudatest.Driver).Bytes(e.staging.Address, e.staging.Bytes)
+	require.Equal(t, -1, slices.IndexFunc(held, func(b byte) bool { return b != 0 }), "the first byte that is not 0")
 }
