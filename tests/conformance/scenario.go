@@ -185,7 +185,7 @@ func (s *stage) whole() []plugin.Collective {
 func (s *stage) someWhole() ([]plugin.Collective, error) {
 	list := s.whole()
 	if len(list) == 0 {
-		return nil, plugin.Errorf(plugin.Unsupported, "no collective that all ranks call together")
+		return nil, absent("no collective that all ranks call together")
 	}
 	return list, nil
 }
