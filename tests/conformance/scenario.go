@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/plugin"
@@ -269,8 +271,9 @@ func verifyAll(list []*prepared) error {
 
 // linger is dawdle for longer: others go on as far as they can meanwhile.
 func (s *stage) linger() {
-	for range 20 {
+	for range 100 {
 		s.dawdle()
+		_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
 	}
 }
 

@@ -271,8 +271,13 @@ func windowExchange(ctx context.Context, s *stage) (err error) {
 		inWindow := func(i int) *Case { return s.with(round*windows+i, plugin.AllToAllV, n) }
 		for i, w := range open {
 			c := inWindow(i)
-			if s.me == round%world {
-				s.linger() // the others have signalled all their windows meanwhile
+			if i == windows-1 { // which one rank is late with when all have signalled the others
+				if _, err := s.comm.Exchange(ctx, nil); err != nil {
+					return err
+				}
+				if s.me == round%world {
+					s.linger()
+				}
 			}
 			for peer := range world {
 				from, err := s.source(c, n, c.inputTable(s.me, peer, n))

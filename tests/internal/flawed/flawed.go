@@ -29,7 +29,7 @@ var Flaws = []Flaw{
 	{Name: "dirty_window", Cases: "^put_signal_wait/", Want: "want memory filled with zeros"},
 	{Name: "no_plan_4", Cases: "^late_rank/", Want: "no plan for elements of 4 bytes"},
 	{Name: "no_plan_2", Cases: "^changing_splits/.*bfloat16", Want: "no plan for elements of 2 bytes"},
-	{Name: "one_counter", Cases: "^window_exchange/", Want: "the element was never written"},
+	{Name: "one_counter", Cases: "^window_exchange/", Want: "the element was never written", Full: true},
 	{Name: "recv_32_bits", Cases: "^far_blocks/", Want: "with the last block 4 GiB behind the others"},
 	{Name: "recv_31_bits", Cases: "^far_blocks/", Want: "with the last block 4 GiB behind the others"},
 	{Name: "whole_vectors", Cases: "^all_gather_v/.*even", Want: "the element was never written"},
