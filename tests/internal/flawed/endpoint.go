@@ -95,9 +95,6 @@ func (e *endpoint) Prepare(ctx context.Context, req plugin.Request, algorithm st
 	if algorithm == pieces {
 		return e.allGatherV(req)
 	}
-	if algorithm == oneCounter {
-		return signals(req)
-	}
 	return e.Endpoint.Prepare(ctx, req, algorithm)
 }
 

@@ -29,7 +29,6 @@ var Flaws = []Flaw{
 	{Name: "dirty_window", Cases: "^put_signal_wait/", Want: "want memory filled with zeros"},
 	{Name: "no_plan_4", Cases: "^late_rank/", Want: "no plan for elements of 4 bytes"},
 	{Name: "no_plan_2", Cases: "^changing_splits/.*bfloat16", Want: "no plan for elements of 2 bytes"},
-	{Name: "one_counter", Cases: "^window_exchange/", Want: "the element was never written", Full: true},
 	{Name: "recv_32_bits", Cases: "^far_blocks/", Want: "with the last block 4 GiB behind the others"},
 	{Name: "recv_31_bits", Cases: "^far_blocks/", Want: "with the last block 4 GiB behind the others"},
 	{Name: "whole_vectors", Cases: "^all_gather_v/.*even", Want: "the element was never written"},
@@ -53,19 +52,12 @@ func (t Transport) Info() plugin.Info {
 	return i
 }
 
-// The names of algorithms.
-const (
-	pieces     = "pieces"
-	oneCounter = "one_counter" // for the signals of all windows
-)
+const pieces = "pieces" // the name of the algorithm
 
 // Supports depends on the request alone.
 func (t Transport) Supports(req plugin.Request) plugin.Support {
 	if req.Collective == plugin.AllGatherV && req.Memory == plugin.MemoryKindHost && req.Hosts <= 1 {
 		return plugin.Support{Algorithms: []plugin.Algorithm{{Name: pieces, Latency: 1, Bandwidth: 1000}}}
-	}
-	if (req.Collective == plugin.Signal || req.Collective == plugin.Wait) && t.Flaw == oneCounter {
-		return plugin.Support{Algorithms: []plugin.Algorithm{{Name: oneCounter, Latency: 1, Bandwidth: 1000}}}
 	}
 	return t.Transport.Supports(req)
 }

@@ -11,13 +11,7 @@ const (
 	slotsAt   = 4096
 	slotBytes = 16 << 10
 
-	// For each peer a semaphore that it raises, how often this rank has raised the peer's, and has waited for its own.
-	signalsAt   = slotsAt + 2*slotBytes
-	signalBytes = 64
-	raisedAt    = 8
-	awaitedAt   = 16
-
-	regionBytes = signalsAt + 64*signalBytes
+	regionBytes = slotsAt + 2*slotBytes
 )
 
 // allGatherV writes the plan: all ranks publish a piece, wait for those of all ranks and read them, in two slots in
@@ -76,25 +70,4 @@ func (e *endpoint) length(b *plugin.Builder, number, n plugin.Reg, element int64
 		return b.Select(b.Lt(number, b.Const(512)), n, less) // from 8 MiB on
 	}
 	return n
-}
-
-// signals writes the plan of a signal or a wait, which knows the peer and not the window.
-func signals(req plugin.Request) (*plugin.Plan, error) {
-	b := plugin.NewBuilder(req, oneCounter)
-	b.Track(func() {
-		me, peer := b.Const(int64(req.Rank)), b.Slot(plugin.SlotRoot)
-		at := func(of, entry plugin.Reg, word int64) plugin.RefID {
-			return b.Region(b.Const(region), of, b.Add(b.Const(signalsAt+word), b.Mul(entry, b.Const(signalBytes))))
-		}
-		if req.Collective == plugin.Signal {
-			raised := b.Add(b.Load(at(me, peer, raisedAt)), b.Const(1))
-			b.Store(at(me, peer, raisedAt), raised)
-			b.Signal(at(peer, me, 0), raised, peer)
-			return
-		}
-		awaited := b.Add(b.Load(at(me, peer, awaitedAt)), b.Slot(plugin.SlotOffset))
-		b.Wait(at(me, peer, 0), awaited, peer)
-		b.Store(at(me, peer, awaitedAt), awaited)
-	})
-	return b.Plan()
 }
