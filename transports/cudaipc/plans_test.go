@@ -46,7 +46,7 @@ func launchesOf(t *testing.T, p *plugin.Plan, slots map[plugin.Slot]int64, array
 // those addresses.
 func launchesAt(t *testing.T, p *plugin.Plan, send, recv int64, slots map[plugin.Slot]int64,
 	arrays []int64) (launches []launch) {
-	regs := make([]int64, p.Registers())
+	regs, begin := make([]int64, p.Registers()), map[plugin.Space]int64{plugin.SpaceSend: send, plugin.SpaceRecv: recv}
 	for s, v := range slots {
 		regs[s] = v
 	}
@@ -79,8 +79,7 @@ func launchesAt(t *testing.T, p *plugin.Plan, send, recv int64, slots map[plugin
 			}
 			regs[s.Dst] = alu[s.Alu](regs[s.A], regs[s.B], c)
 		case plugin.StepAddress:
-			r := p.Refs[s.A]
-			regs[s.Dst] = map[plugin.Space]int64{plugin.SpaceSend: send, plugin.SpaceRecv: recv}[r.Space] + regs[r.Offset]
+			regs[s.Dst] = begin[p.Refs[s.A].Space] + regs[p.Refs[s.A].Offset]
 		case plugin.StepIf:
 			if regs[s.A] == 0 {
 				i += int(s.B)
