@@ -183,8 +183,8 @@ SHUNT_API shunt_status shunt_set_log(shunt_log_function function, void *context,
 /* ---- communicators ------------------------------------------------------- */
 
 /* A text that every rank of one communicator passes as options.id. This
- * process serves the rendezvous until that communicator is made, so it must be
- * one of the ranks. capacity: SHUNT_UNIQUE_ID_BYTES is enough. */
+ * process serves the rendezvous until the ranks that joined have left, so it
+ * must be one of them. capacity: SHUNT_UNIQUE_ID_BYTES is enough. */
 SHUNT_API shunt_status shunt_get_unique_id(char *id, size_t capacity);
 
 /* Collective: joins the ranks and makes *comm. NULL options, or

@@ -122,7 +122,7 @@ var table = [count]Variable{
 	idCheck: {Name: "SHUNT_CHECK", Kind: Boolean, Default: "off", Group: "Execution",
 		Doc: "On GPUs: before every call check that its memory is the GPU's, and compare the ranks' calls before anything is enqueued, for which it is enough that one rank has it on. Slow; finds programs that pass wrong pointers. Without it calls that differ are reported soon after. On host memory every call is compared as it runs, and this option changes nothing. Also logs an error where threads of the library take locks in another order than is written in host/internal/lockorder."},
 	idShareGPU: {Name: "SHUNT_SHARE_GPU", Kind: Boolean, Default: "off", Group: "Execution",
-		Doc: "Lets ranks use the same GPU, to try a program with fewer GPUs than ranks. Results are the same, but processes that share a GPU take turns on it, so that a call takes milliseconds. Each needs a process of its own: in one process they would share a context, where what one waits for in the driver can hold up the other's kernels. Off: such ranks are rejected."},
+		Doc: "Lets ranks use the same GPU, to try a program with fewer GPUs than ranks. Results are the same, but processes that share a GPU take turns on it, so that a call takes milliseconds. Each needs a process of its own: in one process they would share a context, where what one waits for in the driver can hold up the other's kernels. It must be on on all ranks: else ranks that share a GPU are rejected."},
 	idLibcuda: {Name: "SHUNT_LIBCUDA", Kind: Text, Group: "Execution",
 		Doc: "File name or path of the CUDA driver. Unset: `libcuda.so.1`."},
 	idLog: {Name: "SHUNT_LOG", Kind: Choice, Default: "warn", Choices: []string{"error", "warn", "info", "debug"},
