@@ -55,7 +55,7 @@ func nonBlocking(ctx context.Context, s *stage) error {
 		for {
 			done, err := requests[last].Test()
 			if err != nil {
-				return fmt.Errorf("test: %w", err)
+				return fmt.Errorf("test: %w", s.rank.notOffered(s.comm, err, list[last].c))
 			}
 			if done {
 				break
@@ -69,8 +69,11 @@ func nonBlocking(ctx context.Context, s *stage) error {
 		// They end in the order they were started, so all have ended.
 		for i := last; i >= 0; i-- {
 			done, err := requests[i].Test()
-			if !done || err != nil {
-				return fmt.Errorf("operation %d has not ended though %d has: %t, %w", i, last, done, err)
+			if err != nil {
+				return fmt.Errorf("operation %d: %w", i, s.rank.notOffered(s.comm, err, list[i].c))
+			}
+			if !done {
+				return fmt.Errorf("operation %d has not ended though %d has", i, last)
 			}
 			if err := requests[i].Wait(ctx); err != nil {
 				return fmt.Errorf("wait %d: %w", i, err)
