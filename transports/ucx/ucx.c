@@ -19,6 +19,7 @@ typedef struct {
   void *endpoint; /* null: none yet, or closed */
   void *closing;  /* the request that closes it; null: none is under way */
   ux_status status; /* why it is lost */
+  int64_t since;    /* in milliseconds, when that was */
   int32_t heard;  /* a message has come from the rank */
 } ux_peer;
 
@@ -226,10 +227,18 @@ void ux_free_address(ux_worker *w, void *address) {
   pthread_mutex_unlock(&w->lock);
 }
 
+static int64_t milliseconds(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
 /* A connection is lost. Called by progress. */
 static void lost(void *argument, void *endpoint, ux_status status) {
   (void)endpoint;
-  ((ux_peer *)argument)->status = status;
+  ux_peer *peer = argument;
+  peer->status = status;
+  peer->since = milliseconds();
 }
 
 shunt_status ux_connect(ux_worker *w, int rank, const void *address, shunt_native_report *report) {
@@ -266,6 +275,12 @@ __attribute__((format(printf, 4, 5))) static void fail(ux_request *r, int32_t ra
   ", and no message has come from it yet: if it still runs, its host and this one must reach each other on all " \
   "ports, and by the interfaces that UCX uses"
 
+static void unreached(const ux_part *p, ux_status status) {
+  int heard = p->of->worker->peers[p->rank].heard;
+  fail(p->of, p->rank, SHUNT_PEER_DIED, "is not reached%s: %s%s", heard ? " any more" : "", text(p->of->worker, status),
+       heard ? "" : UNREACHED);
+}
+
 /* A message has ended. */
 static void ended(ux_part *p, ux_status status, const ux_tag_info *info) {
   ux_request *r = p->of;
@@ -281,8 +296,7 @@ static void ended(ux_part *p, ux_status status, const ux_tag_info *info) {
   int longer = p->incoming && status == UX_ERR_MESSAGE_TRUNCATED;
   if (p->incoming && (status == UX_OK || longer)) peer->heard = 1;
   if (status != UX_OK && !longer) {
-    fail(r, p->rank, SHUNT_PEER_DIED, "is not reached%s: %s%s", peer->heard ? " any more" : "",
-         text(r->worker, status), peer->heard ? "" : UNREACHED);
+    unreached(p, status);
   } else if (p->incoming && info->tag != p->tag) {
     fail(r, p->rank, SHUNT_MISMATCH, "is in another call than %s, or has another root", name);
   } else if (longer || (p->incoming && (int64_t)info->length != p->bytes)) {
@@ -291,11 +305,18 @@ static void ended(ux_part *p, ux_status status, const ux_tag_info *info) {
   }
 }
 
-static void sent(void *handle, ux_status status, void *user) {
-  ux_part *p = user;
-  const ux_table *f = p->of->worker->f;
-  ended(p, status, NULL);
-  f->ucp_request_free(handle);
+/* UCX ends what is sent over a lost connection, but nothing that is received. What its rank had sent before, also over
+ * another connection, has this long to come. */
+#define LAST_MESSAGES 2000 /* milliseconds */
+
+/* Fail where a message will not come any more. */
+static void missed(ux_request *r) {
+  for (int32_t i = 0; i < r->count; i++) {
+    const ux_part *p = &r->parts[i];
+    const ux_peer *peer = &r->worker->peers[p->rank];
+    if (p->handle && p->incoming && peer->status != UX_OK && milliseconds() - peer->since > LAST_MESSAGES)
+      unreached(p, peer->status);
+  }
 }
 
 static void received(void *handle, ux_status status, const ux_tag_info *info, void *user) {
@@ -304,6 +325,8 @@ static void received(void *handle, ux_status status, const ux_tag_info *info, vo
   ended(p, status, info);
   f->ucp_request_free(handle);
 }
+
+static void sent(void *handle, ux_status status, void *user) { received(handle, status, NULL, user); }
 
 /* Begin a message. */
 static void begin(ux_request *r, int32_t rank, int incoming, void *at, int64_t bytes, int64_t root) {
@@ -379,6 +402,7 @@ static void abandon(ux_worker *w) {
  * the others: their ranks may never come. */
 static shunt_status outcome(ux_request *r, int32_t stop, shunt_native_report *report) {
   ux_worker *w = r->worker;
+  missed(r);
   if (r->left && (stop || r->failed || atomic_load(&w->aborted)) && !r->stopped) {
     r->stopped = 1;
     for (int32_t i = 0; i < r->count; i++)
@@ -462,12 +486,6 @@ shunt_status ux_poll(void *context, void *request, int32_t stop, shunt_native_re
 }
 
 void ux_abort(ux_worker *w) { atomic_store(&w->aborted, 1); }
-
-static int64_t milliseconds(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 shunt_status ux_close(ux_worker *w, int timeout) {
   int64_t begun = milliseconds();

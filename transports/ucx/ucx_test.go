@@ -282,8 +282,15 @@ func closeEarly(_ context.Context, c *host.Communicator, arguments []string) err
 	if collective == plugin.Barrier {
 		op = host.Operation{Collective: collective}
 	}
+	if collective == plugin.Recv {
+		if err := c.Barrier(nil); err != nil || c.Rank() == 1 {
+			return err
+		}
+	}
 	for call := 0; err == nil && (call < 3 || c.Rank() != 1); call++ {
-		if op.Root = 0; collective.Rooted() { // all ranks wait for rank 1 at last
+		if op.Root = 0; collective == plugin.Recv {
+			op.Root = 1
+		} else if collective.Rooted() { // all ranks wait for rank 1 at last
 			op.Root = call % c.World()
 		}
 		err = c.Do(&op)
@@ -295,7 +302,8 @@ func closeEarly(_ context.Context, c *host.Communicator, arguments []string) err
 // long messages to it end as if it had died.
 func TestARankThatClosesIsNamedByOtherHosts(t *testing.T) {
 	run := newWorld(t, 3)
-	for _, collective := range []plugin.Collective{plugin.AllReduce, plugin.AllToAll, plugin.Broadcast, plugin.Barrier} {
+	for _, collective := range []plugin.Collective{plugin.AllReduce, plugin.AllToAll, plugin.Broadcast, plugin.Recv,
+		plugin.Barrier} {
 		for _, count := range []string{"10", "1000003"} {
 			for rank, a := range run("close", collective.String(), count) {
 				if rank == 1 {
