@@ -12,6 +12,7 @@ type loaded struct {
 	kernel Kernel
 	module cuda.Module
 	name   string
+	shared int // the dynamic shared memory that it may be launched with
 }
 
 // LoadModule takes any image that is not empty.
@@ -53,7 +54,7 @@ func (d *Driver) checkLoaded(k loaded) {
 }
 
 // Function finds a registered kernel.
-func (d *Driver) Function(ctx cuda.Context, m cuda.Module, name string, _ int) (cuda.Function, error) {
+func (d *Driver) Function(ctx cuda.Context, m cuda.Module, name string, maxShared int) (cuda.Function, error) {
 	if err := d.in(ctx, "Function", "loading kernel %s", name); err != nil {
 		return 0, err
 	}
@@ -62,12 +63,18 @@ func (d *Driver) Function(ctx cuda.Context, m cuda.Module, name string, _ int) (
 	if !d.modules[m] || k == nil {
 		return 0, failed(cuda.NotFound, "loading kernel %s", name)
 	}
-	for f, l := range d.kernels {
-		if l.module == m && l.name == name {
-			return f, nil // as CUDA's, which belong to the module
+	f, l := cuda.Function(0), loaded{k, m, name, 48 << 10}
+	for known, of := range d.kernels {
+		if of.module == m && of.name == name {
+			f, l = known, of // as CUDA's, which belong to the module
 		}
 	}
-	f := cuda.Function(d.id())
-	d.kernels[f] = loaded{k, m, name}
+	if f == 0 {
+		f = cuda.Function(d.id())
+	}
+	if maxShared > 48<<10 {
+		l.shared = maxShared
+	}
+	d.kernels[f] = l
 	return f, nil
 }

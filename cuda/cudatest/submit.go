@@ -37,7 +37,7 @@ func (d *Driver) launch(s cuda.Stream, l cuda.Launch, i, n int) error {
 	k := d.kernels[l.Function]
 	threads := l.Block[0] * l.Block[1] * l.Block[2]
 	if k.kernel == nil || l.Bytes > cuda.ParamBytes || threads == 0 || threads > 1024 ||
-		l.Grid[0]*l.Grid[1]*l.Grid[2] == 0 {
+		l.Grid[0]*l.Grid[1]*l.Grid[2] == 0 || int(l.Shared) > k.shared {
 		return failed(cuda.InvalidValue, "cuLaunchKernelEx of launch %d of %d", i+1, n)
 	}
 	return d.enqueue(s, func(done <-chan struct{}) {

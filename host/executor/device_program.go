@@ -230,7 +230,7 @@ func (d *Device) kernel(p *plugin.Plan, program *DeviceProgram, i int) (deviceKe
 			return k, d.refuse(plugin.Unsupported, "plan %s: kernel %s wants %d bytes of shared memory, the device has %d",
 				p.Algorithm, source.Name, n, d.maxShared)
 		}
-		shared = int(n)
+		fallthrough // other plans launch the kernel with more
 	default:
 		shared = d.maxShared
 	}

@@ -93,6 +93,35 @@ func TestDeviceLaysOutArgumentBlocks(t *testing.T) {
 	require.Zero(t, u64(40), "arrays that are absent are zeros, not the last call's")
 }
 
+// A kernel belongs to all plans of a GPU that launch it, with as much shared memory as each wants.
+func TestPlansOfOneKernelHaveTheSharedMemoryTheyAskFor(t *testing.T) {
+	g := newGPU(t, 1)
+	load := func(shared int64, constant bool) *DeviceProgram {
+		plan := devicePlan(t, 1, func(b *plugin.Builder) {
+			b.Track(func() {
+				of := b.Const(shared)
+				if !constant {
+					of = b.Mul(b.Slot(plugin.SlotBytes), of)
+				}
+				b.Launch("image", "increment", of, b.Const(1), plugin.Address(b.Send(b.Const(0))))
+			})
+		})
+		plan.Kernels[0].Shared, plan.Kernels[0].Grid[0] = plan.Kernels[0].Grid[0], plan.Kernels[0].Block[0]
+		p, err := g.device.Load(plan, 0)
+		require.NoError(t, err)
+		return p
+	}
+	p := []*DeviceProgram{load(200<<10, true), load(227<<10, false), load(64<<10, true), load(100, true)}
+	a := &Arguments{Send: pointer(g.words)}
+	a.Slots[plugin.SlotBytes], a.Slots[plugin.SlotSendBytes] = 1, 8
+	s := g.stream()
+	for _, p := range p {
+		require.NoError(t, g.device.Run(p, a, s))
+	}
+	g.synchronize(s)
+	require.Equal(t, uint64(len(p)), g.value(0))
+}
+
 // domains is a driver whose devices have so many memory synchronization domains.
 type domains struct {
 	cuda.Driver
