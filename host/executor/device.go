@@ -131,6 +131,14 @@ func (d *Device) newEvent(to *cuda.Event) error {
 	return err
 }
 
+func (d *Device) freeEvent(at *cuda.Event) error {
+	e := *at
+	if *at = 0; e == 0 {
+		return nil
+	}
+	return d.driver.DestroyEvent(d.ctx, e)
+}
+
 // Context returns the GPU's primary context. It is valid until Close.
 func (d *Device) Context() cuda.Context { return d.ctx }
 
@@ -232,10 +240,12 @@ func (d *Device) free() error {
 	for _, f := range append([]*forks{&d.side}, d.graphed...) {
 		note(f.free(d))
 	}
-	for _, e := range []cuda.Event{d.order.tail, d.order.cross, d.order.mark} {
-		if e != 0 {
-			note(d.driver.DestroyEvent(d.ctx, e))
-		}
+	events := []*cuda.Event{&d.order.tail, &d.order.cross, &d.order.mark}
+	for _, c := range d.order.captures {
+		events = append(events, &c.tail)
+	}
+	for _, e := range events {
+		note(d.freeEvent(e))
 	}
 	for _, m := range d.modules {
 		note(m.release(d))

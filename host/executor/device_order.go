@@ -46,6 +46,7 @@ type capture struct {
 	token  uint64
 	used   bool
 	stream cuda.Stream // that the last operation was captured from
+	tail   cuda.Event  // stands behind that operation where stream is the one of its thread
 }
 
 // same returns the number that s must have to be the stream of the last operation
@@ -61,7 +62,11 @@ func (d *Device) before(s cuda.Stream, follows bool, c *capture) error {
 	if c != nil {
 		// A stream that took part in a capture cannot have been destroyed before
 		// its end, so the event can be recorded now.
-		if c.used && (s != c.stream || s == cuda.PerThreadStream) {
+		switch {
+		case !c.used:
+		case c.stream == cuda.PerThreadStream: // on another thread it is another stream
+			d.put(cuda.Work{Kind: cuda.WorkWait, Stream: s, Handle: uint64(c.tail)})
+		case s != c.stream:
 			d.put(cuda.Work{Kind: cuda.WorkRecord, Stream: c.stream, Handle: uint64(o.cross)})
 			d.put(cuda.Work{Kind: cuda.WorkWait, Stream: s, Handle: uint64(o.cross)})
 		}
@@ -81,6 +86,9 @@ func (d *Device) before(s cuda.Stream, follows bool, c *capture) error {
 // memory, wait for.
 func (d *Device) after(s cuda.Stream, c *capture) {
 	if c != nil {
+		if s == cuda.PerThreadStream {
+			d.put(cuda.Work{Kind: cuda.WorkRecord, Stream: s, Handle: uint64(c.tail)})
+		}
 		return
 	}
 	if d.marks = d.queued.Load(); d.marks != d.order.marked && !d.order.marking {

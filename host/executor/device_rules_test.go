@@ -423,6 +423,57 @@ func TestRule11StreamsOfThreadsAreOrdered(t *testing.T) {
 	}
 }
 
+// Rule 11, for the streams of threads that have joined one capture: what is captured next from whichever thread, and
+// called on whichever, comes behind.
+func TestRule11StreamsOfThreadsAreOrderedInTheGraph(t *testing.T) {
+	for _, next := range []string{"the stream of another thread", "another stream, called by another thread"} {
+		g := newGPU(t, 1)
+		follow, hold := g.follow(1), g.hold(0)
+		second, launched := g.stream(), g.stream()
+		e, err := g.NewEvent(g.ctx, false)
+		require.NoError(t, err)
+		other := func(f func()) {
+			done := make(chan bool)
+			go func() {
+				runtime.LockOSThread()
+				defer close(done)
+				f()
+				done <- true
+			}()
+			require.True(t, <-done, "the other thread failed")
+		}
+		runtime.LockOSThread()
+		graph := g.capture(cuda.PerThreadStream, func() {
+			// The streams join before anything is in the first.
+			require.NoError(t, g.Record(g.ctx, e, cuda.PerThreadStream))
+			require.NoError(t, g.WaitEvent(g.ctx, second, e))
+			g.run(hold, cuda.PerThreadStream)
+			follow(cuda.PerThreadStream, 0)
+			other(func() {
+				s := second
+				if next == "the stream of another thread" {
+					s = cuda.PerThreadStream
+					require.NoError(t, g.WaitEvent(g.ctx, s, e))
+				}
+				follow(s, 1)
+				follow(s, 2)
+				require.NoError(t, g.Record(g.ctx, e, s))
+			})
+			follow(cuda.PerThreadStream, 3)
+			require.NoError(t, g.WaitEvent(g.ctx, cuda.PerThreadStream, e))
+		})
+		runtime.UnlockOSThread()
+		x := g.instantiate(graph)
+		require.NoError(t, g.LaunchGraph(g.ctx, x, launched))
+		g.store(0, 1)
+		g.synchronize(launched)
+		require.Zero(t, g.value(63), "%s: out of order", next)
+		require.Equal(t, uint64(4), g.value(1), next)
+		require.NoError(t, g.DestroyGraphExec(x))
+		require.NoError(t, g.DestroyGraph(graph))
+	}
+}
+
 // Rule 11, within a captured graph: the edge between two streams of the capture
 // is in the graph, and nothing ties it to what was not captured.
 func TestRule11StreamsOfACaptureAreOrderedInTheGraph(t *testing.T) {

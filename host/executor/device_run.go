@@ -127,6 +127,11 @@ func (d *Device) build(ls []DeviceLaunch, stream cuda.Stream, follows bool, c *c
 	dependent := d.dependentEager
 	if c != nil {
 		b.Capture, dependent = c.id, d.dependentGraph
+		if stream == cuda.PerThreadStream && c.tail == 0 {
+			if err := d.newEvent(&c.tail); err != nil {
+				return d.wrap("creating an event", err)
+			}
+		}
 	}
 	if err := d.before(stream, follows, c); err != nil {
 		return err

@@ -139,6 +139,7 @@ func (d *Device) forget() {
 	defer registry.mu.Unlock()
 	for id, c := range d.order.captures {
 		if !d.live[c.token] {
+			_ = d.freeEvent(&c.tail) // it fails for a broken context only
 			delete(d.order.captures, id)
 		}
 	}
