@@ -92,7 +92,7 @@ type Driver interface {
 	// StreamDone reports whether everything in the stream has ended.
 	StreamDone(ctx Context, s Stream) (bool, error)
 	Copy(ctx Context, to, from Ptr, bytes int64, s Stream) error
-	Set(ctx Context, to Ptr, value byte, bytes int64, s Stream) error
+	Set(ctx Context, to Ptr, value byte, bytes int64, s Stream) error // see also Clear
 	// WriteValue stores a 64-bit word after what is in the stream; WaitValue
 	// holds the stream until a word has reached value, by signed difference.
 	WriteValue(ctx Context, s Stream, word Ptr, value uint64) error
@@ -145,4 +145,21 @@ type Driver interface {
 	// is b.Stream's. done counts the pieces of work that were put; those before a
 	// failure stay.
 	Submit(ctx Context, b *Batch) (done int, c Capture, err error)
+}
+
+// Clear zeroes memory in a stream of its own and waits until that is done. It may be called beside captures, which
+// [Driver].Write would break.
+func Clear(d Driver, ctx Context, at Ptr, bytes int64) error {
+	s, err := d.NewStream(ctx, 0)
+	if err != nil {
+		return err
+	}
+	err = d.Set(ctx, at, 0, bytes, s)
+	if err == nil {
+		err = d.SynchronizeStream(ctx, s)
+	}
+	if destroyed := d.DestroyStream(ctx, s); err == nil {
+		err = destroyed
+	}
+	return err
 }

@@ -69,7 +69,7 @@ int sc_pointer_info(sc_handle context, sc_ptr address, sc_pointer *info) {
     /* These depend on the driver's age and on the kind of memory; what is not
      * known stays zero. */
     unsigned long long id = 0;
-    unsigned char managed = 0, legacy = 0;
+    unsigned managed = 0, legacy = 0; /* the driver writes whole words for what is a bool */
     sc_ptr base = 0;
     uint64_t size = 0;
     int ordinal = -1;

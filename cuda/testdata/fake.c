@@ -112,7 +112,7 @@ int cuModuleGetFunction(void **f, void *m, const char *name) {
   *f = (void *)0xF00;
   return strcmp(name, "kernel") ? 500 : 0;
 }
-int cuFuncSetAttribute(void *f, int a, int v) { return 0; }
+int cuFuncSetAttribute(void *f, int a, int v) { return note("attribute %d of %p is %d;", a, f, v), 0; }
 int cuFuncGetAttribute(int *v, int a, void *f) {
   *v = 90;
   return 0;
@@ -165,6 +165,7 @@ int cuPointerGetAttribute(void *to, int a, uint64_t p) {
   if (a == 18) return *(size_t *)to = 0x1000, 0;
   if (a == 7 && p >= 0x10000 && p < 0x20000) return *(uint64_t *)to = p >> 12, 0;
   if (a == 9) return *(int *)to = 1, 0;
+  if (a == 8 || a == 10) return *(unsigned *)to = a == 10, 0; /* whole words, as drivers write */
   if (a == 7 && p == 0x666) return 700; /* a broken context */
   return 1;
 }

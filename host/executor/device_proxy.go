@@ -86,7 +86,7 @@ func (d *Device) startProxy() (err error) {
 	if p.counters, err = d.driver.Alloc(d.ctx, C.sizeof_shunt_command_counters); err != nil {
 		return err
 	}
-	if err = d.driver.Write(d.ctx, p.counters, make([]byte, C.sizeof_shunt_command_counters)); err != nil {
+	if err = cuda.Clear(d.driver, d.ctx, p.counters, C.sizeof_shunt_command_counters); err != nil {
 		return err
 	}
 	p.c = C.sx_proxy_new(C.uintptr_t(p.ring.Address), C.uintptr_t(d.word.Address), C.int32_t(d.world), C.int64_t(stopWait))

@@ -144,18 +144,7 @@ func (e *endpoint) allocate(id uint32, role plugin.RegionRole, bytes int64) (buf
 
 // clear zeroes memory and exports it.
 func (e *endpoint) clear(m cuda.Mapping) (int, error) {
-	s, err := e.driver.NewStream(e.ctx, 0)
-	if err != nil {
-		return -1, err
-	}
-	err = e.driver.Set(e.ctx, m.Address, 0, m.Bytes, s)
-	if err == nil {
-		err = e.driver.SynchronizeStream(e.ctx, s)
-	}
-	if destroyed := e.driver.DestroyStream(e.ctx, s); err == nil {
-		err = destroyed
-	}
-	if err != nil {
+	if err := cuda.Clear(e.driver, e.ctx, m.Address, m.Bytes); err != nil {
 		// The memory is about to be unmapped, which waits for nothing.
 		_ = e.driver.Synchronize(e.ctx)
 		return -1, err

@@ -41,7 +41,7 @@ func Late(delay func()) map[string]cudatest.Kernel {
 }
 
 // grace is command.cu's.
-const grace = uint64(time.Second)
+const grace = int64(time.Second)
 
 func at(address C.shunt_word) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&address)) }
 
@@ -99,7 +99,7 @@ func (w *wait) over(number uint64) bool {
 	word32 := func(offset uintptr) *uint32 { return (*uint32)(unsafe.Add(w.watch, offset)) }
 	limit := atomic.LoadUint64((*uint64)(unsafe.Add(w.watch, plugin.WatchTimeout)))
 	aborted := atomic.LoadUint32(word32(plugin.WatchAbort)) != 0
-	if !aborted && (limit == 0 || uint64(time.Since(w.since)) <= limit+grace) {
+	if !aborted && (limit == 0 || int64(time.Since(w.since))-grace <= int64(limit)) {
 		return false
 	}
 	atomic.StoreUint64(word(&w.counters.lost), 1)

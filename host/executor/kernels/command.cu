@@ -47,7 +47,7 @@ class Wait {
     if (since == 0) since = now;
     const bool aborted = watch->abort != 0;
     // Signed: the timer may step back.
-    if (!aborted && (limit == 0 || (long long)(now - since) <= (long long)(limit + kGrace))) return false;
+    if (!aborted && (limit == 0 || (long long)(now - since) - (long long)kGrace <= (long long)limit)) return false;
     *static_cast<volatile u64 *>(&counters->lost) = 1;
     if (watch->fault == 0) {
       watch->peer = -1;
