@@ -125,9 +125,9 @@ race-cuda: race-cuda-compile ## the GPUs' host side under the race detector, wit
 	export $(sum); \
 	$(GO) test $(detect) -vet=off -timeout 15m -run Cudaipc ./tests/conformance & suite=$$!; \
 	$(GO) test $(detect) -vet=off -timeout 15m -run '$(half)' ./host & half=$$!; \
-	$(GO) test $(detect) -vet=off -timeout 15m -skip '$(half)' ./host || status=1; \
-	$(GO) test -p 2 $(detect) -vet=off -timeout 15m $(RACE_CUDA) || status=1; \
-	wait $$suite || status=1; wait $$half || status=1; exit $$status
+	$(GO) test $(detect) -vet=off -timeout 15m -skip '$(half)' ./host & other=$$!; \
+	$(GO) test -p 1 $(detect) -vet=off -timeout 15m $(RACE_CUDA) || status=1; \
+	for part in $$suite $$half $$other; do wait $$part || status=1; done; exit $$status
 
 .PHONY: race-cuda-compile
 race-cuda-compile:

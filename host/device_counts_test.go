@@ -73,7 +73,7 @@ type exchange struct {
 func (r *rank) exchange(dtype plugin.DType, most int64) (x *exchange, err error) {
 	world := int64(r.World())
 	x = &exchange{rank: r, dtype: dtype, capacity: world * (most + world)}
-	for p, b := range map[*cuda.Ptr][]byte{&x.send: x.content(r.Rank()), &x.recv: x.nothing(),
+	for p, b := range map[*cuda.Ptr][]byte{&x.send: content(x.nothing(), r.Rank(), 0), &x.recv: x.nothing(),
 		&x.counts: make([]byte, 32*world)} {
 		var failed error
 		if *p, failed = r.driver.Alloc(r.ctx, int64(len(b))); failed == nil {
@@ -86,11 +86,11 @@ func (r *rank) exchange(dtype plugin.DType, most int64) (x *exchange, err error)
 
 func (x *exchange) free() error { return x.rank.free(x.send, x.recv, x.counts) }
 
-// content returns the bytes of a rank's send memory, which differ by rank and place.
-func (x *exchange) content(rank int) []byte {
-	b := make([]byte, x.capacity*x.dtype.Bytes())
+// content fills b with the bytes of a rank's send memory from one on, which differ by rank and place.
+func content(b []byte, rank int, from int64) []byte {
 	for i := range b {
-		b[i] = byte(100*rank + i + i>>8*7 + i>>16*3)
+		at := int(from) + i
+		b[i] = byte(100*rank + at + at>>8*7 + at>>16*3)
 	}
 	return b
 }
@@ -107,7 +107,7 @@ func (x *exchange) expected(s splits, placed bool) []byte {
 	for p := range s {
 		theirs := s.arrays(p, placed)
 		from, to, n := theirs[1][x.Rank()], mine[3][p], mine[2][p]
-		copy(want[to*size:(to+n)*size], x.content(p)[from*size:])
+		content(want[to*size:(to+n)*size], p, from*size)
 	}
 	return want
 }
