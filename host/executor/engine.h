@@ -437,9 +437,11 @@ uint32_t sx_spend(sx_engine *engine, const sx_track *track, int32_t work);
 
 /* The size of a ring, or -1. */
 int64_t sx_remote_bytes(int64_t slots);
-/* Post a command, and note its number; null when no slot is free. */
+/* Post a command, and note its number; null when no slot is free. One that is done holds its slot as long as it is
+ * unread: what it came to stands there. */
+typedef int (*sx_unread)(const void *of, const shunt_ring_command *command);
 shunt_ring_command *sx_ring_post(shunt_ring *ring, uint32_t slots, int64_t operation, const int64_t *args,
-                                 uint32_t count, int64_t *number);
+                                 uint32_t count, int64_t *number, sx_unread unread, const void *of);
 /* Post a command for a track, whose arguments are the engine's: 1, or 0 when no slot is
  * free; then the track's command is one to wait for. */
 int sx_remote_post(sx_engine *engine, sx_track *track, shunt_ring *ring, uint32_t slots, int64_t operation,

@@ -94,6 +94,14 @@ static void done(sx_proxy *p, uint64_t number) {
   __atomic_store_n(&p->slots[number % SHUNT_COMMANDS].done, number + 1, __ATOMIC_RELEASE);
 }
 
+/* Whether it has yet to be seen how a command ended. */
+static int awaited(const void *of, const shunt_ring_command *c) {
+  const sx_proxy *p = of;
+  for (uint32_t i = 0; i < p->count; i++)
+    if (p->all[i].command == c) return 1;
+  return 0;
+}
+
 /* Begin a command: 1 when it is in progress or done, 0 when the ring of its plugin has no room yet. */
 static int begin(sx_proxy *p, const shunt_order *o, int64_t now) {
   running *r = &p->all[p->count];
@@ -103,7 +111,8 @@ static int begin(sx_proxy *p, const shunt_order *o, int64_t now) {
   for (uint32_t i = 0; i < count; i++) args[i] = (int64_t)o->args[i];
   if (!o->start) {
     r->ring = (shunt_ring *)(uintptr_t)o->poll;
-    r->command = sx_ring_post(r->ring, (uint32_t)o->context, (int64_t)o->operation, args, count, &r->expected);
+    r->command = sx_ring_post(r->ring, (uint32_t)o->context, (int64_t)o->operation, args, count, &r->expected, awaited,
+                              p);
     p->count += r->command != NULL;
     return r->command != NULL;
   }

@@ -21,13 +21,13 @@ static int is_free(shunt_ring_command *c) {
 }
 
 shunt_ring_command *sx_ring_post(shunt_ring *ring, uint32_t slots, int64_t operation, const int64_t *args,
-                                 uint32_t count, int64_t *number) {
+                                 uint32_t count, int64_t *number, sx_unread unread, const void *of) {
   shunt_ring_command *commands = shunt_ring_commands(ring), *c = NULL;
   int64_t posted = __atomic_load_n(&ring->posted, __ATOMIC_RELAXED);
   uint32_t first = (uint32_t)((uint64_t)posted % slots);
   for (uint32_t i = 0; i < slots && !c; i++) {
     uint32_t at = first + i < slots ? first + i : first + i - slots;
-    if (!is_free(&commands[at])) continue;
+    if (!is_free(&commands[at]) || unread(of, &commands[at])) continue;
     c = &commands[at];
     __atomic_store_n(&shunt_ring_queue(ring, slots)[first], at, __ATOMIC_RELAXED);
   }
@@ -51,9 +51,19 @@ shunt_ring_command *sx_ring_post(shunt_ring *ring, uint32_t slots, int64_t opera
   return c;
 }
 
+/* Whether a track has yet to see how its command ended. */
+static int awaited(const void *of, const shunt_ring_command *c) {
+  const sx_engine *e = of;
+  for (uint32_t i = 0; i < e->count_live; i++) {
+    const sx_track *t = e->live[i];
+    if (t->remote == SX_OF_COMMAND && t->command == c && t->at->code == SX_WAIT_REMOTE) return 1;
+  }
+  return 0;
+}
+
 int sx_remote_post(sx_engine *e, sx_track *t, shunt_ring *ring, uint32_t slots, int64_t operation, uint32_t count) {
   uint32_t oldest = (uint32_t)((uint64_t)__atomic_load_n(&ring->posted, __ATOMIC_RELAXED) % slots);
-  shunt_ring_command *c = sx_ring_post(ring, slots, operation, e->args, count, &t->number);
+  shunt_ring_command *c = sx_ring_post(ring, slots, operation, e->args, count, &t->number, awaited, e);
   t->ring = ring;
   t->command = c ? c : &shunt_ring_commands(ring)[oldest];
   return c != NULL;

@@ -240,6 +240,46 @@ func errorIsTheRuns(t *testing.T, serve side) {
 	}
 }
 
+// A command that has failed is one until its track has seen it: also where another track, whose turn comes first, posts
+// the next one.
+func TestNoCommandHidesThatAnotherHasFailed(t *testing.T) { onBothSides(t, hidesNoFailure) }
+
+func hidesNoFailure(t *testing.T, serve side) {
+	native, stuck := nativetest.NewStuck()
+	const fails, other = 1, 2
+	e, r := ringWorld(t, 1, serve, func(_ context.Context, c *command) error {
+		if c.Operation == other {
+			return nil
+		}
+		for !stuck.Entered() { // the first track has its turn, and uses it until this command is done
+			runtime.Gosched()
+		}
+		return plugin.Errorf(plugin.System, "the cable is cut")
+	})
+	if r.Slots() != 2 {
+		t.Fatalf("a ring of one rank has %d slots; the test wants 2", r.Slots())
+	}
+	p := posting(t, e, 1, func(b *plugin.Builder) {
+		b.Track(func() {
+			r.Post(b, other) // in slot 0
+			r.Post(b, other)
+			b.Native(native)
+			r.Post(b, other) // would be in slot 1, as the fourth one
+		})
+		b.Track(func() { r.Post(b, fails) }) // in slot 1
+	})
+	go func() {
+		for nativetest.DoneIn(r.Memory(), 1) == 0 {
+			runtime.Gosched()
+		}
+		stuck.Release()
+	}()
+	if f := failureOf(t, e.Run(p, arguments(nil, nil, 0, 0), testDeadline)); f.Code != plugin.System ||
+		f.Reason == "" || f.Track != 1 {
+		t.Errorf("got %+v", f)
+	}
+}
+
 // A wait for a command that does not end returns at the deadline and at an abort, and its error names the rank that the
 // command waits for.
 func TestACommandThatDoesNotEnd(t *testing.T) { onBothSides(t, doesNotEnd) }

@@ -12,6 +12,10 @@ static shunt_ring_command *next(void *ring, uint32_t slots, int64_t *taken) {
 
 static void mark_done(shunt_ring *ring, int slot, int64_t number) { shunt_ring_commands(ring)[slot].done = number; }
 
+static int64_t done_in(shunt_ring *ring, int slot) {
+  return __atomic_load_n(&shunt_ring_commands(ring)[slot].done, __ATOMIC_ACQUIRE);
+}
+
 static int asleep(shunt_ring *ring) { return __atomic_load_n(&ring->sleeping, __ATOMIC_ACQUIRE) != 0; }
 
 static void wake(shunt_ring *ring) {
@@ -88,6 +92,11 @@ func ServeRing(ring unsafe.Pointer, slots int, do func(*Command) error) (stop fu
 // MarkDone writes what a plugin says has been done in a slot of a ring.
 func MarkDone(ring unsafe.Pointer, slot int, number int64) {
 	C.mark_done((*C.shunt_ring)(ring), C.int(slot), C.int64_t(number))
+}
+
+// DoneIn returns the number of the command that was done last in a slot of a ring.
+func DoneIn(ring unsafe.Pointer, slot int) int64 {
+	return int64(C.done_in((*C.shunt_ring)(ring), C.int(slot)))
 }
 
 // Asleep reports whether the plugin's side of a ring sleeps, or is about to.
