@@ -178,6 +178,8 @@ ncclResult_t nc_find_op(ncclComm_t comm, ncclRedOp_t op, ncclDataType_t dtype, s
     return nc_fail(comm, ncclInvalidArgument,
                    "%s on rank %d: reduction operation %d is one of data type %d, the call's is %d", function,
                    comm->rank, op, found.dtype, dtype);
+  if (found.only_real) /* nc_find_real_op takes it */
+    return nc_reject(comm, function);
   operation->op = SHUNT_OP_PREMUL_SUM;
   operation->scalar = found.scalar;
   return ncclSuccess;
@@ -193,7 +195,7 @@ ncclComm_t nc_find_real_op(ncclComm_t comm, ncclComm_t real, ncclRedOp_t *op) {
   pthread_mutex_unlock(&comm->lock);
   if (!found.used || !found.in_real)
     return NULL; /* nc_find_op takes it, or says that there is none */
-  if (real == NULL && found.only_real && nc_is_ready(comm))
+  if (real == NULL && found.only_real && nc_can_queue(comm))
     real = nc_group_enters(comm);
   if (real != NULL)
     *op = found.real;
