@@ -28,10 +28,13 @@ func newEnding(r *running, wait time.Duration) *ending {
 func (e *ending) step() {
 	e.begun, e.reporting, e.due = true, e.steps[0] == 0, nil
 	wait := e.wait
-	if e.reporting {
+	switch e.steps[0] {
+	case 0:
 		e.job.sayAll(EndLine)
 		wait += endReport
-	} else {
+	case syscall.SIGKILL:
+		e.job.kill()
+	default:
 		e.job.signal(e.steps[0])
 	}
 	e.heard = e.job.heard.Load()

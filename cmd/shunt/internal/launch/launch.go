@@ -111,7 +111,7 @@ func Run(ctx context.Context, j Job, signals <-chan os.Signal) error {
 	telling, stop := context.WithCancel(context.Background())
 	r := &running{job: j, id: bootstrap.NewLocalURL(), port: port, telling: telling, ended: make(chan Exit, j.World),
 		began: time.Now(), collected: make([]bool, j.World), begun: make([]atomic.Bool, j.World),
-		requests: map[os.Signal]time.Time{}}
+		requests: map[os.Signal]time.Time{}, killed: make(chan struct{})}
 	if j.Part != nil {
 		r.id, r.port = j.Part.ID, j.Part.Port
 	}
@@ -120,11 +120,11 @@ func Run(ctx context.Context, j Job, signals <-chan os.Signal) error {
 	defer r.tellers.Wait()
 	defer stop()
 	if err := r.start(paths); err != nil {
-		r.signal(syscall.SIGKILL)
+		r.kill()
 		for range r.ranks {
 			<-r.ended
 		}
-		r.output.Wait()
+		r.passOn(ctx, signals, nil)
 		return err
 	}
 	if j.Started != nil {
@@ -165,6 +165,15 @@ type running struct {
 	told    bool // of a first rank
 
 	requests map[os.Signal]time.Time // when a signal last asked for the end
+
+	killing sync.Once
+	killed  chan struct{} // closed when the ranks have been killed
+}
+
+// kill kills the ranks that still run. From then on what was not taken of their output no longer keeps the job.
+func (r *running) kill() {
+	r.signal(syscall.SIGKILL)
+	r.killing.Do(func() { close(r.killed) })
 }
 
 // ofRank is about how many descriptors the start of one rank takes: pipes of its streams and of its start.
@@ -282,14 +291,20 @@ func (r *running) reap(rank int, cmd *exec.Cmd, line *lifeline, s *streams) {
 	if line != nil {
 		line.end()
 	}
-	if exit.Status != 0 || r.job.Reported == nil {
-		r.ended <- exit // now: the output may be taken late
+	passedOn := make(chan struct{})
+	go func() {
 		s.finish()
-		return
+		close(passedOn)
+	}()
+	if exit.Status == 0 && r.job.Reported != nil { // else at once: the output may be taken late
+		select {
+		case <-passedOn:
+		case <-r.killed:
+		}
+		exit.unreported = !r.job.Reported(rank)
 	}
-	s.finish()
-	exit.unreported = !r.job.Reported(rank)
 	r.ended <- exit
+	<-passedOn
 }
 
 // wait collects the ends of all ranks. It returns nil where none has failed.

@@ -80,3 +80,44 @@ func TestSignalBeforeOutputIsTaken(t *testing.T) {
 	require.ErrorAs(t, <-ended, &failure)
 	require.Equal(t, syscall.SIGTERM, failure.Asked)
 }
+
+// Neither an end that must first be reported in the output nor a start that fails waits for what nobody takes: the end
+// of the job's time, or a signal, ends it.
+func TestUntakenOutputKeepsNoJob(t *testing.T) {
+	for name, change := range map[string]func(*Job){
+		"reports": func(j *Job) {
+			j.Grace = time.Millisecond
+			j.Reported = func(int) bool { return false }
+		},
+		"failed start": func(j *Job) {
+			j.World = 2
+			out := j.Stdout.(*held)
+			j.Files = func(rank int) ([]*os.File, error) {
+				if rank == 1 {
+					<-out.entered
+					return nil, os.ErrInvalid
+				}
+				return nil, nil
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j, out, _ := untakenJob(t, "echo output")
+			defer close(out.released)
+			change(&j)
+			if j.Files == nil {
+				go func() { <-out.entered }()
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+			defer cancel()
+			ended := make(chan error, 1)
+			go func() { ended <- Run(ctx, j, nil) }()
+			select {
+			case err := <-ended:
+				require.Error(t, err)
+			case <-time.After(30 * time.Second):
+				t.Fatal("the job waits for its output")
+			}
+		})
+	}
+}
