@@ -70,7 +70,8 @@ func newAgent() *cobra.Command {
 			if err != nil || json.Unmarshal(line, &r) != nil {
 				return usage("shunt agent is for jobs that shunt run --hostfile launches: it reads one on standard input")
 			}
-			ctx, lost := context.WithCancel(c.Context())
+			// Ranks whose output is not read end by themselves.
+			ctx, lost := context.WithCancel(context.WithoutCancel(c.Context()))
 			defer lost()
 			received, stop := signals(ctx)
 			defer stop()
@@ -129,8 +130,8 @@ func (a *agent) run(ctx context.Context, received <-chan os.Signal) error {
 		defer a.nccl.remove()
 	}
 	if err == nil {
-		err = launch.Run(ctx, launch.Job{World: a.job.World, Part: &a.job.Part, Path: a.job.Path, Args: a.job.Args,
-			Env: env, Bind: a.job.Bind, Label: a.label(), Stdout: a.out, Stderr: a.err, Prefix: a.job.Prefix,
+		err = launch.Run(ctx, launch.Job{World: a.job.World, Part: &a.job.Part, Path: string(a.job.Path),
+			Args: convert[string](a.job.Args), Env: env, Bind: a.job.Bind, Label: a.label(), Stdout: a.out, Stderr: a.err, Prefix: a.job.Prefix,
 			Restart: a.job.Restart, Grace: a.job.Grace}, received)
 	}
 	a.report(err)
@@ -148,10 +149,10 @@ func (a *agent) label() string { return "shunt run on " + a.job.Machine }
 
 // prepare makes of this process one that may start the ranks, and returns what their environment has besides.
 func (a *agent) prepare() ([]string, error) {
-	if err := os.Chdir(a.job.Dir); err != nil {
+	if err := os.Chdir(string(a.job.Dir)); err != nil {
 		return nil, plugin.Errorf(plugin.System, "%s: %w", a.label(), err)
 	}
-	for _, entry := range a.job.Env {
+	for _, entry := range convert[string](a.job.Env) {
 		name, value, _ := strings.Cut(entry, "=")
 		if err := os.Setenv(name, value); err != nil {
 			return nil, plugin.Errorf(plugin.InvalidArgument, "%s: %w", a.label(), err)

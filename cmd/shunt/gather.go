@@ -26,6 +26,7 @@ type gathering struct {
 
 	mu      sync.Mutex
 	started bool
+	closed  bool // what comes now is too late
 	hosts   []gathered
 }
 
@@ -91,6 +92,7 @@ func (g *gathering) intercept(at, _ int, to io.Writer, say func(string)) io.Writ
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		switch {
+		case g.closed:
 		case err != nil:
 			whole = false
 			h.problems = append(h.problems, "a report of its launcher is malformed: "+err.Error())
@@ -138,13 +140,14 @@ func (g *gathering) blame(failure *launch.Failure) {
 	failure.First = failure.Exits[launch.FirstOf(ends[failure.First.Rank], ends).Rank]
 }
 
-// close notes which launchers have ended without a report.
+// close notes which launchers have ended without a report. What follows reads what is known by then.
 func (g *gathering) close() {
 	if g == nil {
 		return
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.closed = true
 	for i := range g.hosts {
 		h := &g.hosts[i]
 		if h.end != nil || !h.reports {
@@ -212,6 +215,8 @@ func (g *gathering) complete(report *runReport, failure *launch.Failure) {
 
 // verdict says on which machines Shunt's NCCL library was not used; it is empty where all used it.
 func (g *gathering) verdict() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	if !g.started {
 		return ""
 	}

@@ -84,7 +84,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	command, err := root.ExecuteContextC(ctx)
 	err = classify(err)
 	help, _ := command.Flags().GetBool("help") // false without the flag
-	if errors.Is(out.err, syscall.EPIPE) && (command.Name() != "run" || help) {
+	if errors.Is(out.err, syscall.EPIPE) && (!slices.Contains([]string{"run", "agent"}, command.Name()) || help) {
 		return 128 + int(syscall.SIGPIPE) // silently, as a command that does not handle the signal ends
 	}
 	code := exitOK

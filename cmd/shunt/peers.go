@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -77,11 +78,13 @@ that is named twice is compared with itself, which shows the noise.`,
 					return err
 				}
 			}
+			ctx, stop := interruptible(c.Context())
+			defer stop()
 			contenders := []bench.Contender{shuntContender(c, reference)}
 			for i, name := range against {
 				contender := shuntContender(c, name)
 				if name == openMPI {
-					mpi, done, err := mpiContender(c)
+					mpi, done, err := mpiContender(ctx)
 					if err != nil {
 						return err
 					}
@@ -92,7 +95,7 @@ that is named twice is compared with itself, which shows the noise.`,
 				against[i], contenders = contender.Name, append(contenders, contender)
 			}
 			line := newProgress(c)
-			list, err := bench.Contend(c.Context(), contenders, worlds, collectives, config, rounds,
+			list, err := bench.Contend(ctx, contenders, worlds, collectives, config, rounds,
 				func(world int, collective, contender string, round int) {
 					line.show("%d ranks, %s, %s, round %d of %d", world, collective, contender, round+1, rounds)
 				})
@@ -166,7 +169,7 @@ func shuntContender(c *cobra.Command, transport string) bench.Contender {
 }
 
 // mpiContender compiles the Open MPI program. The function removes it.
-func mpiContender(c *cobra.Command) (bench.Contender, func(), error) {
+func mpiContender(ctx context.Context) (bench.Contender, func(), error) {
 	for _, tool := range []string{"mpicc", "mpirun"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			return bench.Contender{}, nil, plugin.Errorf(plugin.Unsupported,
@@ -179,7 +182,7 @@ func mpiContender(c *cobra.Command) (bench.Contender, func(), error) {
 	}
 	done := func() { _ = os.RemoveAll(dir) }
 	program := filepath.Join(dir, "mpi")
-	compiler := exec.CommandContext(c.Context(), "mpicc", "-O3", "-x", "c", "-o", program, "-")
+	compiler := exec.CommandContext(ctx, "mpicc", "-O3", "-x", "c", "-o", program, "-")
 	compiler.Stdin = bytes.NewReader(peers.OpenMPI)
 	if said, err := compiler.CombinedOutput(); err != nil {
 		done()
@@ -207,6 +210,8 @@ func mpiContender(c *cobra.Command) (bench.Contender, func(), error) {
 		var said tail
 		mpi := exec.CommandContext(ctx, "mpirun", args...)
 		mpi.Stderr = &said
+		mpi.Cancel = func() error { return mpi.Process.Signal(syscall.SIGTERM) } // it ends its ranks
+		mpi.WaitDelay = 10 * time.Second
 		output, err := mpi.Output()
 		if err != nil {
 			return nil, plugin.Errorf(plugin.System, "mpirun: %w\n%s", err, said.text())

@@ -28,10 +28,10 @@ type remoteJob struct {
 	Machine string        `json:"machine"`
 	Part    launch.Part   `json:"part"`
 	World   int           `json:"world"`
-	Dir     string        `json:"dir"`
-	Path    string        `json:"path"`
-	Args    []string      `json:"args"`
-	Env     []string      `json:"env"`
+	Dir     []byte        `json:"dir"` // these four need not be UTF-8
+	Path    []byte        `json:"path"`
+	Args    [][]byte      `json:"args"`
+	Env     [][]byte      `json:"env"`
 	Prefix  bool          `json:"prefix"`
 	Bind    bool          `json:"bind"`
 	Restart int           `json:"restart"`
@@ -62,6 +62,12 @@ func (r *remote) machines(world int) ([]launch.Machine, error) {
 	}
 	if len(strings.Fields(r.shell)) == 0 {
 		return nil, usage("--remote-shell is empty; want a command such as ssh")
+	}
+	if inner, is := strings.CutPrefix(r.address, "["); is && strings.HasSuffix(inner, "]") { // as URLs have IPv6
+		r.address = strings.TrimSuffix(inner, "]")
+	}
+	if _, err := netip.ParseAddr(r.address); err != nil && strings.ContainsAny(r.address, ":/?#%[] ") {
+		return nil, usage("--address %q is neither a name nor an address; a port is that of --port", r.address)
 	}
 	all, err := launch.ReadHostfile(r.hostfile)
 	if err != nil {
@@ -114,8 +120,9 @@ func (r *remote) spread(j launch.Job, machines []launch.Machine, g *gathering) (
 	head.Lifeline = func(rank, restart int) []byte {
 		part := places.of(restart)
 		part.First = firsts[rank]
-		job := remoteJob{Machine: machines[rank].Name, Part: part, World: machines[rank].Slots, Dir: dir, Path: j.Path,
-			Args: j.Args, Env: slices.Concat(env, places.secret()), Prefix: j.Prefix, Bind: j.Bind, Restart: restart,
+		job := remoteJob{Machine: machines[rank].Name, Part: part, World: machines[rank].Slots, Dir: []byte(dir),
+			Path: []byte(j.Path), Args: convert[[]byte](j.Args), Env: convert[[]byte](slices.Concat(env, places.secret())),
+			Prefix: j.Prefix, Bind: j.Bind, Restart: restart,
 			Grace: j.Grace}
 		g.ask(rank, &job)
 		text, _ := json.Marshal(job)
@@ -123,6 +130,15 @@ func (r *remote) spread(j launch.Job, machines []launch.Machine, g *gathering) (
 	}
 	head.Intercept, head.Reported = g.intercept, g.reported
 	return head, nil
+}
+
+// convert converts each of a list.
+func convert[To, From string | []byte](list []From) []To {
+	converted := make([]To, len(list))
+	for i, x := range list {
+		converted[i] = To(x)
+	}
+	return converted
 }
 
 // firstRanks returns the number of the first rank on each machine, and of all ranks.

@@ -86,6 +86,17 @@ func TestHostfile(t *testing.T) {
 	require.Equal(t, 2, strings.Count(string(text), " agent\n"))
 	require.NotContains(t, string(text), secret, "other users see command lines")
 
+	// Arguments, variables and the working directory need not be UTF-8.
+	folder := filepath.Join(t.TempDir(), "caf\xe9")
+	require.NoError(t, os.Mkdir(folder, 0o700))
+	there := append(slices.Clone(flags), "-n", "3", "--env", "A=b\xe9", "sh", "-c", `printf '%s|%s|%s\n' "$A" "$1" "$PWD"`, "sh", "c\xe9")
+	t.Run("in "+strconv.Quote(folder), func(t *testing.T) {
+		t.Chdir(folder)
+		stdout, stderr, code := shunt(t, there...)
+		require.Zero(t, code, stderr)
+		require.Equal(t, strings.Repeat("b\xe9|c\xe9|"+folder+"\n", 3), stdout)
+	})
+
 	// Ranks fill the machines in their order, and meet.
 	self, err := os.Executable()
 	require.NoError(t, err)
@@ -314,6 +325,10 @@ func TestHostfileBadInput(t *testing.T) {
 		"--port 70000":     "--port 70000; want 1 to 65526",
 		"--hostfile /none": "no such file",
 		"--remote-shell=":  "--remote-shell is empty",
+
+		"--address 127.0.0.1:29500": `--address "127.0.0.1:29500" is neither a name nor an address`,
+		"--address [::1]:29500":     `--address "[::1]:29500" is neither a name nor an address`,
+		"--address tcp://node0":     `--address "tcp://node0" is neither a name nor an address`,
 
 		"--env SHUNT_SECRET=x": "--env SHUNT_SECRET has no effect: shunt run --hostfile, unless its own environment has it, sets",
 		"--env LOCAL_RANK=0":   "--env LOCAL_RANK has no effect: shunt run sets this variable",

@@ -240,7 +240,7 @@ func (r *runner) start(c *cobra.Command, args []string) error {
 		}
 	}
 	report := runReport{Seconds: time.Since(began).Seconds(), Restarts: attempts - 1, First: -1}
-	return finish(c, report, err, left, gather)
+	return finish(c, report, err, left, gather, received)
 }
 
 // input is standard input, for a rank. A terminal's is read here, as it stops processes that are not in its foreground.
@@ -259,8 +259,34 @@ func input() (io.Reader, error) {
 	return read, nil
 }
 
+// untilToEnd returns when print has, or, as nobody may read what it prints, when a signal asks for the end, or soon
+// where the job was to end already.
+func untilToEnd(over bool, signals <-chan os.Signal, print func() error) error {
+	printed, late := make(chan error, 1), (<-chan time.Time)(nil)
+	for len(signals) > 0 { // the job's
+		<-signals
+	}
+	go func() { printed <- print() }()
+	if over {
+		late = time.After(2 * time.Second)
+	}
+	for {
+		select {
+		case err := <-printed:
+			return err
+		case <-late:
+			return nil // the status tells
+		case s := <-signals:
+			if slices.Contains(ending(), s) {
+				return nil
+			}
+		}
+	}
+}
+
 // finish prints and returns how a job ended, with its records if any were wanted, and what was gathered of machines.
-func finish(c *cobra.Command, report runReport, err error, left *records.Dir, gather *gathering) error {
+func finish(c *cobra.Command, report runReport, err error, left *records.Dir, gather *gathering,
+	signals <-chan os.Signal) error {
 	gather.close()
 	var failure *launch.Failure
 	var ended *exitError // the job took too long, and its ranks ended well
@@ -290,7 +316,8 @@ func finish(c *cobra.Command, report runReport, err error, left *records.Dir, ga
 		report.Records, err = &summary, fmt.Errorf("%w\n%s", err, text)
 	}
 	if wantsJSON(c) {
-		if err := printJSON(c, report); err != nil {
+		over := ended != nil || failure != nil && (failure.TimedOut || failure.Asked != 0)
+		if err := untilToEnd(over, signals, func() error { return printJSON(c, report) }); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -105,5 +107,41 @@ func TestCommandsWhoseOutputIsNotRead(t *testing.T) {
 			require.NoError(t, err)
 			require.Empty(t, entries)
 		})
+	}
+}
+
+// Nobody need read the report of a job that was to end: the status tells.
+func TestReportThatNobodyReads(t *testing.T) {
+	command := commandIn(t, t.TempDir())
+	read, write, err := os.Pipe()
+	require.NoError(t, err)
+	defer read.Close()
+	defer write.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	c := exec.CommandContext(ctx, command, "run", "--json", "--timeout", "1s", "-n", "2", "--prefix", "yes")
+	c.Stdout = write
+	require.Error(t, c.Run())
+	require.Equal(t, exitTimeout, c.ProcessState.ExitCode(), "%v", c.ProcessState)
+}
+
+// Ranks whose output is not read end by themselves: also those of a hostfile.
+func TestRanksWhoseOutputIsNotRead(t *testing.T) {
+	folder := t.TempDir()
+	command, hosts, done := commandIn(t, folder), filepath.Join(folder, "hosts"), filepath.Join(folder, "done")
+	require.NoError(t, os.WriteFile(hosts, []byte("localhost slots=1\n"), 0o600))
+	// Were it to be ended then, this would be while it sleeps.
+	script := `trap '' PIPE; while echo more; do :; done 2>/dev/null; sleep 1; : >` + done
+	for _, flags := range [][]string{nil, {"--hostfile", hosts}, {"--hostfile", hosts, "--json"}} {
+		read, write, err := os.Pipe()
+		require.NoError(t, err)
+		require.NoError(t, read.Close())
+		var stderr strings.Builder
+		c := exec.Command(command, slices.Concat([]string{"run", "-n", "1"}, flags, []string{"sh", "-c", script})...)
+		c.Stdout, c.Stderr = write, &stderr
+		err = c.Run()
+		require.NoError(t, write.Close())
+		require.NoError(t, os.Remove(done), "%v: %v: %s", flags, err, stderr.String())
+		require.NotContains(t, stderr.String(), "without a report")
 	}
 }
