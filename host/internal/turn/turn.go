@@ -4,6 +4,7 @@ package turn
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -16,19 +17,25 @@ type Turn[R any] struct {
 	state atomic.Int32
 
 	Perform func(R)                 // takes a request to its end, in a goroutine that holds the turn
-	Refuse  func(what string) error // returns the error of a call that comes once the turn is closed
+	Refuse  func(what string) error // returns the error of a call that comes once Shut was called
 
-	mu     sync.Mutex
-	idle   *sync.Cond // the turn has become free, or closed; nil until a caller waits
-	queue  []R
-	closed bool
+	mu      sync.Mutex
+	queue   []entry[R] // in the order in which they came: whoever has the turn gives it to the first
+	closing bool       // Shut was called; behind it only callers wait
+	closed  bool       // it has had its turn
 }
 
-// The states of a turn. It is never free while requests wait.
+// entry is what waits for a turn: a request, or a caller, which gets it where granted is closed.
+type entry[R any] struct {
+	request R
+	granted chan struct{} // nil: a request
+}
+
+// The states of a turn. It is never free while others wait.
 const (
 	free      = iota
 	taken     // the holder gives it back by itself
-	contended // others wait: the holder must serve or wake them
+	contended // others wait: the holder must serve them
 )
 
 // Try takes the turn if it is free.
@@ -46,100 +53,87 @@ func (t *Turn[R]) contend() bool {
 	return t.state.CompareAndSwap(taken, contended) || t.state.Load() == contended
 }
 
-// Wait takes the turn, on the caller's thread, as soon as it is free and no request waits. It is for a call, which
-// is refused once the turn is closed.
-func (t *Turn[R]) Wait(what string) error {
-	_, err := t.waitUntil(nil, what)
-	return err
-}
+// Wait takes the turn, on the caller's thread, after all that came before. It is for a call, which is refused once the
+// turn is closed.
+func (t *Turn[R]) Wait(what string) error { return t.WaitContext(context.Background(), what) }
 
 // WaitContext is Wait of a call that gives up when its context ends: it returns the context's error then. A turn that
 // is free it takes all the same.
 func (t *Turn[R]) WaitContext(ctx context.Context, what string) error {
-	stop := context.AfterFunc(ctx, func() {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		t.wake()
-	})
-	defer stop()
-	ended, err := t.waitUntil(ctx.Done(), what)
-	if ended {
-		return ctx.Err()
-	}
-	return err
-}
-
-func (t *Turn[R]) waitUntil(end <-chan struct{}, what string) (ended bool, err error) {
 	lockorder.Take(lockorder.Turn)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.wait(end) {
-		return false, nil
+	if !t.closed && t.wait(ctx.Done()) && !t.closed {
+		return nil
 	}
 	lockorder.Drop(lockorder.Turn)
 	if t.closed {
-		return false, t.Refuse(what)
+		return t.Refuse(what)
 	}
-	return true, nil
+	return ctx.Err()
 }
 
-// wait takes the turn, unless it is closed, or not free before the end. t.mu is held.
+// wait takes the turn, or sees it closed, unless the end comes first. t.mu is held, but not while it waits.
 func (t *Turn[R]) wait(end <-chan struct{}) bool {
-	for !t.closed {
+	granted := make(chan struct{})
+	if t.enqueue(entry[R]{granted: granted}) {
+		return true
+	}
+	t.mu.Unlock()
+	select {
+	case <-granted:
+	case <-end:
+	}
+	t.mu.Lock()
+	i := slices.IndexFunc(t.queue, func(e entry[R]) bool { return e.granted == granted })
+	if i >= 0 {
+		t.queue = slices.Delete(t.queue, i, i+1)
+	}
+	return i < 0
+}
+
+// enqueue takes the turn if it is free, or puts an entry behind all others. t.mu is held.
+func (t *Turn[R]) enqueue(e entry[R]) (took bool) {
+	for !t.contend() {
 		if t.state.CompareAndSwap(free, taken) {
 			return true
 		}
-		select {
-		case <-end:
-			return false
-		default:
-		}
-		if t.contend() {
-			if t.idle == nil {
-				t.idle = sync.NewCond(&t.mu)
-			}
-			t.idle.Wait()
-		}
 	}
+	t.queue = append(t.queue, e)
 	return false
 }
 
-// Push adds a request of a call behind all others, unless the turn is closed.
+// Push adds a request of a call behind all others, unless Shut was called.
 func (t *Turn[R]) Push(what string, r R) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.closed {
+	if t.closing {
 		return t.Refuse(what)
 	}
-	t.queue = append(t.queue, r)
-	for {
-		if t.state.CompareAndSwap(free, taken) {
-			t.handOver(func() {})
-			return nil
-		}
-		if t.contend() {
-			return nil
-		}
+	if t.enqueue(entry[R]{request: r}) {
+		t.handOver(func() { t.Perform(r) })
 	}
+	return nil
 }
 
-// pop returns the oldest request, and leaves the turn with its holder; ok is false if there is none, and the turn is
-// free then.
+// pop gives the turn to the first in the queue. A request it returns, and leaves the turn with its holder; ok is false
+// if the turn is a waiting caller's now, or free. t.mu is held.
 func (t *Turn[R]) pop() (r R, ok bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	if len(t.queue) == 0 {
 		t.state.Store(free)
-		t.wake()
 		return r, false
 	}
-	r = t.queue[0]
+	first := t.queue[0]
 	clear(t.queue[:1])
 	t.queue = t.queue[1:]
-	return r, true
+	if first.granted != nil {
+		close(first.granted)
+		return r, false
+	}
+	return first.request, true
 }
 
-// Leave gives the turn back, to the oldest waiting request if there is one.
+// Leave gives the turn back, to the first in the queue if there is one.
 func (t *Turn[R]) Leave() {
 	lockorder.Drop(lockorder.Turn)
 	if !t.state.CompareAndSwap(taken, free) {
@@ -150,15 +144,12 @@ func (t *Turn[R]) Leave() {
 func (t *Turn[R]) leave() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.queue) > 0 {
-		t.handOver(func() {})
-		return
+	if r, ok := t.pop(); ok {
+		t.handOver(func() { t.Perform(r) })
 	}
-	t.state.Store(free)
-	t.wake()
 }
 
-// HandOver gives the turn to a goroutine, which calls first and then performs the requests that wait.
+// HandOver gives the turn to a goroutine, which calls first and then performs the requests that are next.
 func (t *Turn[R]) HandOver(first func()) {
 	lockorder.Drop(lockorder.Turn)
 	t.handOver(first)
@@ -169,19 +160,33 @@ func (t *Turn[R]) handOver(first func()) {
 		lockorder.Take(lockorder.Turn)
 		defer lockorder.Drop(lockorder.Turn)
 		first()
-		for r, ok := t.pop(); ok; r, ok = t.pop() {
+		for r, ok := t.next(); ok; r, ok = t.next() {
 			t.Perform(r)
 		}
 	}()
 }
 
-// Shut waits for its turn and keeps it for good: all other callers get an error.
+// next is pop without the lock held.
+func (t *Turn[R]) next() (r R, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.pop()
+}
+
+// Shut waits for its turn and keeps it for good: calls that came after it get an error.
 func (t *Turn[R]) Shut() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.wait(nil) // closed already: nothing to wait for
+	if t.closed {
+		return
+	}
+	t.closing = true
+	t.wait(nil)
 	t.closed = true
-	t.wake()
+	for _, e := range t.queue {
+		close(e.granted)
+	}
+	t.queue = nil
 }
 
 // Closed reports whether Shut has had its turn.
@@ -191,12 +196,5 @@ func (t *Turn[R]) Closed() bool {
 	return t.closed
 }
 
-// Contended reports whether a caller or a request waits for the holder.
+// Contended reports whether a caller or a request has come while the holder has the turn.
 func (t *Turn[R]) Contended() bool { return t.state.Load() == contended }
-
-// wake wakes the callers that wait. t.mu is held.
-func (t *Turn[R]) wake() {
-	if t.idle != nil {
-		t.idle.Broadcast()
-	}
-}

@@ -3,7 +3,6 @@ package turn
 import (
 	"context"
 	"errors"
-	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -81,35 +80,109 @@ func TestShut(t *testing.T) {
 	turn.Shut()
 }
 
-// Callers that wait when the turn is closed are rejected, and have left no lock noted as held. Shut takes a free turn
-// before they do.
-func TestShutRejectsCallersThatWait(t *testing.T) {
+// Callers that came before Shut have the turn before it. Those that come while it waits are rejected, another Shut only
+// waits, and all have left no lock noted as held.
+func TestCallersBesideShut(t *testing.T) {
 	t.Cleanup(lockorder.Check(func(text string) { t.Error(text) }))
 	for _, callers := range []int{1, 5} {
 		turn := Turn[int]{Refuse: refuse}
+		waiting := func() int {
+			turn.mu.Lock()
+			defer turn.mu.Unlock()
+			return len(turn.queue)
+		}
 		require.True(t, turn.Try())
-		rejected := make(chan error, callers)
+		var all sync.WaitGroup
 		for range callers {
-			go func() { rejected <- turn.Wait("wait") }()
-			for !turn.Contended() {
-				runtime.Gosched()
-			}
+			all.Go(func() {
+				if err := turn.Wait("wait"); err != nil {
+					t.Error(err)
+					return
+				}
+				if turn.Closed() {
+					t.Error("a caller has a turn that is closed")
+				}
+				turn.Leave()
+			})
 		}
-		lockorder.Drop(lockorder.Turn)
-		turn.mu.Lock() // the first one waits, or the lock were its
-		turn.state.Store(free)
-		turn.mu.Unlock()
-		turn.Shut()
+		require.Eventually(t, func() bool { return waiting() == callers }, 30*time.Second, time.Millisecond)
+		all.Go(turn.Shut)
+		require.Eventually(t, func() bool { return waiting() == callers+1 }, 30*time.Second, time.Millisecond)
+		require.EqualError(t, turn.Push("push", 1), "push: closed")
+		late := make(chan error, callers)
 		for range callers {
-			select {
-			case err := <-rejected:
-				require.EqualError(t, err, "wait: closed")
-			case <-time.After(20 * time.Second):
-				t.Fatal("a caller still waits for a turn that is closed")
-			}
+			all.Go(func() { late <- turn.Wait("late") })
 		}
+		all.Go(turn.Shut)
+		require.Eventually(t, func() bool { return waiting() == 2*callers+2 }, 30*time.Second, time.Millisecond)
+		require.False(t, turn.Closed())
+		turn.Leave()
+		for range callers {
+			require.EqualError(t, <-late, "late: closed")
+		}
+		all.Wait()
+		require.True(t, turn.Closed())
 		require.Zero(t, lockorder.Held())
 	}
+}
+
+// Callers that wait get the turn in the order in which they came, between the requests, however many come behind them.
+func TestNoOvertaking(t *testing.T) {
+	t.Cleanup(lockorder.Check(func(text string) { t.Error(text) }))
+	turn := Turn[chan struct{}]{Refuse: refuse, Perform: func(r chan struct{}) {
+		time.Sleep(time.Millisecond) // a request takes some time, in which the other caller's is pushed
+		close(r)
+	}}
+	var load sync.WaitGroup
+	stop := make(chan struct{})
+	for range 2 {
+		load.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				r := make(chan struct{})
+				if turn.Push("push", r) != nil {
+					return // closed
+				}
+				<-r
+			}
+		})
+	}
+	for _, call := range []func(){
+		func() {
+			if err := turn.Wait("wait"); err != nil {
+				t.Error(err)
+			}
+			turn.Leave()
+		},
+		func() {
+			if err := turn.WaitContext(t.Context(), "wait"); err != nil {
+				t.Error(err)
+			}
+			turn.HandOver(func() {})
+		},
+		turn.Shut,
+	} {
+		returned := make(chan struct{})
+		require.Eventually(t, turn.Contended, 30*time.Second, time.Microsecond)
+		go func() {
+			call()
+			close(returned)
+		}()
+		select {
+		case <-returned:
+		case <-time.After(30 * time.Second):
+			t.Error("calls that came later have the turn all the time")
+			close(stop)
+			load.Wait()
+			<-returned
+			return
+		}
+	}
+	load.Wait()
 }
 
 // A call whose context ends while another has the turn gives up, and leaves the turn to those behind it; a turn that is
