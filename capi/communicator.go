@@ -7,6 +7,7 @@ import "C"
 
 import (
 	"math"
+	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -34,6 +35,40 @@ type communicator struct {
 }
 
 var communicators = table[communicator]{kind: kindComm, what: "communicator"}
+
+// closing are the communicators whose go_close waits for operations, by the handles that they had.
+var closing = struct {
+	sync.Mutex
+	communicators map[handle]*communicator
+}{communicators: map[handle]*communicator{}}
+
+// reachable finds a communicator also while it is being closed: for calls that ask about what hangs, or end it.
+func reachable(h handle) (*communicator, error) {
+	if c := communicators.get(h); c != nil {
+		return c, nil
+	}
+	closing.Lock()
+	defer closing.Unlock()
+	if c := closing.communicators[h]; c != nil {
+		return c, nil
+	}
+	return nil, communicators.unknown(h)
+}
+
+// retire takes a communicator's handle out of use, but for reachable until closed is called.
+func retire(h handle) (c *communicator, closed func(), err error) {
+	closing.Lock()
+	defer closing.Unlock()
+	if c, err = communicators.remove(h); err != nil {
+		return nil, nil, err
+	}
+	closing.communicators[h] = c
+	return c, func() {
+		closing.Lock()
+		defer closing.Unlock()
+		delete(closing.communicators, h)
+	}, nil
+}
 
 // adopt gives a communicator of the host a handle.
 func adopt(c *host.Communicator, number *C.uint64_t) error {
@@ -257,7 +292,7 @@ func go_note_refusal(number C.uint64_t, call, why *C.char) (result C.int32_t) {
 //export go_abort
 func go_abort(number C.uint64_t, reason *C.char) (result C.int32_t) {
 	defer recovered(&result)
-	c, err := communicators.find(handle(number))
+	c, err := reachable(handle(number))
 	if err != nil {
 		return status(nil, err)
 	}
@@ -272,7 +307,7 @@ func go_abort(number C.uint64_t, reason *C.char) (result C.int32_t) {
 //export go_set_timeout
 func go_set_timeout(number C.uint64_t, milliseconds C.int64_t) (result C.int32_t) {
 	defer recovered(&result)
-	c, err := communicators.find(handle(number))
+	c, err := reachable(handle(number))
 	if err != nil {
 		return status(nil, err)
 	}
@@ -283,10 +318,11 @@ func go_set_timeout(number C.uint64_t, milliseconds C.int64_t) (result C.int32_t
 //export go_close
 func go_close(number C.uint64_t) (result C.int32_t) {
 	defer recovered(&result)
-	c, err := communicators.remove(handle(number))
+	c, closed, err := retire(handle(number))
 	if err != nil {
 		return status(nil, err)
 	}
+	defer closed()
 	err = news(c.host.Close(), c.last.returned())
 	windows.removeIf(func(w *window) bool { return w.comm == c })
 	requests.removeIf(func(r *request) bool { return r.comm == c && !r.pending })

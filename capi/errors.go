@@ -104,7 +104,7 @@ func go_set_error(number C.uint64_t, code C.int32_t, text *C.char, bytes C.uint6
 //export go_last_error
 func go_last_error(number C.uint64_t, text *C.char, capacity C.uint64_t) (result C.int32_t) {
 	defer recovered(&result)
-	c, err := communicators.find(handle(number))
+	c, err := reachable(handle(number))
 	if err != nil {
 		return C.int32_t(plugin.CodeOf(err)) // what is asked for is the thread's message, so that stays
 	}

@@ -22,7 +22,7 @@ import (
 //export go_get_async_error
 func go_get_async_error(number C.uint64_t, asyncError *C.int32_t) (result C.int32_t) {
 	defer recovered(&result)
-	c, err := communicators.find(handle(number))
+	c, err := reachable(handle(number))
 	if err != nil {
 		return status(nil, err)
 	}
@@ -47,7 +47,7 @@ func (c *communicator) failure() error {
 //export go_records
 func go_records(number C.uint64_t, json *C.char, capacity C.uint64_t, needed *C.uint64_t) (result C.int32_t) {
 	defer recovered(&result)
-	c, err := communicators.find(handle(number))
+	c, err := reachable(handle(number))
 	if err != nil {
 		return status(nil, err)
 	}

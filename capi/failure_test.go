@@ -33,6 +33,16 @@ func records[N ~uint64, B ~int8 | ~uint8, S ~int32](export func(N, *B, N, *N) S,
 	return plugin.Code(s), int(n)
 }
 
+// told is a call with a text.
+func told[N ~uint64, B ~int8 | ~uint8, S ~int32](export func(N, *B) S, h handle, text string) plugin.Code {
+	return plugin.Code(export(N(h), (*B)(unsafe.Pointer(unsafe.StringData(text+"\x00")))))
+}
+
+// plain is a call with a handle alone.
+func plain[N ~uint64, S ~int32](export func(N) S, h handle) plugin.Code {
+	return plugin.Code(export(N(h)))
+}
+
 // pair returns two ranks of this process behind handles.
 func pair(t *testing.T) (ranks [2]handle) {
 	t.Helper()
@@ -121,6 +131,36 @@ func TestQuestionsDuringACall(t *testing.T) {
 	result, needed := records(go_records, ranks[0], nil)
 	require.Equal(t, plugin.InvalidArgument, result)
 	require.Zero(t, needed)
+}
+
+// One thread is inside a call that never ends by itself, another closes the communicator, which waits for that: a third
+// one finds out, and ends both. Other calls are refused from then on.
+func TestQuestionsDuringAClose(t *testing.T) {
+	ranks := pair(t)
+	h, c := ranks[0], communicators.get(ranks[0])
+	received, closed := make(chan error, 1), make(chan plugin.Code, 1)
+	go func() {
+		x := make([]float32, 4)
+		received <- c.host.Recv(unsafe.Pointer(&x[0]), 4, plugin.Float32, 1, nil) // rank 1 sends nothing
+	}()
+	require.Eventually(t, func() bool { return len(c.host.Records()) == 1 }, 30*time.Second, time.Millisecond)
+	go func() { closed <- plain(go_close, h) }()
+	require.Eventually(t, func() bool {
+		refused, _ := ask(go_rank, h)
+		return refused == plugin.InvalidArgument
+	}, 30*time.Second, time.Millisecond)
+	require.Equal(t, plugin.InvalidArgument, plain(go_close, h), "of two that close it one does")
+	result, failed := ask(go_get_async_error, h)
+	require.Equal(t, plugin.OK, result)
+	require.Equal(t, plugin.OK, failed)
+	result, needed := records(go_records, h, nil)
+	require.Equal(t, plugin.OK, result)
+	require.NotZero(t, needed)
+	require.Equal(t, plugin.OK, told(go_abort, h, "seen enough"))
+	require.ErrorContains(t, <-received, "rank 0 aborted: seen enough")
+	require.Equal(t, plugin.OK, <-closed)
+	require.Equal(t, plugin.InvalidArgument, told(go_abort, h, "too late"))
+	require.Equal(t, plugin.OK, plain(go_close, ranks[1]))
 }
 
 func TestClosingTellsOnlyWhatIsNew(t *testing.T) {

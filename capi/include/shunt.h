@@ -237,7 +237,8 @@ SHUNT_API shunt_status shunt_set_timeout(shunt_comm comm, int64_t timeout_ms);
  * everything, windows and requests included. For peers it does not wait, but the last
  * one in the process that runs the rendezvous gives them 5 seconds to close. The handle is invalid afterwards, whatever
  * the status, which is an error of the release or of such an operation, not one that a
- * call on comm has returned already. */
+ * call on comm has returned already. While it waits, other threads may still call shunt_abort, which ends what it
+ * waits for, shunt_set_timeout, shunt_get_async_error, shunt_records and shunt_last_error. */
 SHUNT_API shunt_status shunt_close(shunt_comm comm);
 
 /* Which transport and algorithm serves an operation of count elements, and why
