@@ -21,22 +21,22 @@ static inline shunt_status run(shunt_comm comm, shunt_operation *operation) {
   } while (0)
 
 /* The plain functions have no place for the scalar. */
-#define REFUSE_PREMUL_SUM(function)                                                                           \
-  do {                                                                                                        \
-    if (op == SHUNT_OP_PREMUL_SUM && !shunt_forked())                                                         \
-      return shunt_fail(comm, SHUNT_INVALID_ARGUMENT, function ": premul_sum needs a scalar: use shunt_run"); \
+#define REFUSE_PREMUL_SUM(call)                                                                    \
+  do {                                                                                             \
+    if (op == SHUNT_OP_PREMUL_SUM && !shunt_forked())                                              \
+      return shunt_refuse(comm, call, "shunt_" call ": premul_sum needs a scalar: use shunt_run"); \
   } while (0)
 
 shunt_status shunt_all_reduce(shunt_comm comm, const void *send, void *recv, int64_t count, shunt_dtype dtype,
                               shunt_op op, void *stream) {
-  REFUSE_PREMUL_SUM("shunt_all_reduce");
+  REFUSE_PREMUL_SUM("all_reduce");
   RUN(.collective = SHUNT_COLL_ALL_REDUCE, .send = send, .recv = recv, .count = count, .dtype = dtype, .op = op,
       .stream = stream);
 }
 
 shunt_status shunt_reduce(shunt_comm comm, const void *send, void *recv, int64_t count, shunt_dtype dtype, shunt_op op,
                           int32_t root, void *stream) {
-  REFUSE_PREMUL_SUM("shunt_reduce");
+  REFUSE_PREMUL_SUM("reduce");
   RUN(.collective = SHUNT_COLL_REDUCE, .send = send, .recv = recv, .count = count, .dtype = dtype, .op = op,
       .root = root, .stream = stream);
 }
@@ -62,14 +62,14 @@ shunt_status shunt_all_gather_v(shunt_comm comm, const void *send, void *recv, c
 
 shunt_status shunt_reduce_scatter(shunt_comm comm, const void *send, void *recv, int64_t count, shunt_dtype dtype,
                                   shunt_op op, void *stream) {
-  REFUSE_PREMUL_SUM("shunt_reduce_scatter");
+  REFUSE_PREMUL_SUM("reduce_scatter");
   RUN(.collective = SHUNT_COLL_REDUCE_SCATTER, .send = send, .recv = recv, .count = count, .dtype = dtype, .op = op,
       .stream = stream);
 }
 
 shunt_status shunt_reduce_scatter_v(shunt_comm comm, const void *send, void *recv, const int64_t *send_counts,
                                     const int64_t *send_displs, shunt_dtype dtype, shunt_op op, void *stream) {
-  REFUSE_PREMUL_SUM("shunt_reduce_scatter_v");
+  REFUSE_PREMUL_SUM("reduce_scatter_v");
   RUN(.collective = SHUNT_COLL_REDUCE_SCATTER_V, .send = send, .recv = recv, .send_counts = send_counts,
       .send_displs = send_displs, .dtype = dtype, .op = op, .stream = stream);
 }

@@ -255,8 +255,7 @@ func go_exchange(number C.uint64_t, send unsafe.Pointer, bytes C.int64_t, recv u
 		return status(nil, err)
 	}
 	if int64(bytes) > host.MaxExchange {
-		return status(c, plugin.Errorf(plugin.InvalidArgument, "exchange on rank %d: bytes is %d; want at most %d", c.rank,
-			int64(bytes), host.MaxExchange))
+		return status(c, c.reject("exchange", "bytes is %d; want at most %d", int64(bytes), host.MaxExchange))
 	}
 	ctx, cancel := untilGivenUp(c.cancel.Load())
 	defer cancel()

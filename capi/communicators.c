@@ -50,7 +50,7 @@ shunt_status shunt_split(shunt_comm comm, int32_t color, int32_t key, shunt_comm
   uint64_t number = 0;
   shunt_status status;
   GUARD();
-  NEED(comm, split);
+  NEED_OF_ALL(comm, split);
   *split = NULL;
   shunt_mark_handlers();
   status = go_split(SHUNT_NUMBER(comm), color, key, &number);
@@ -62,7 +62,7 @@ shunt_status shunt_shrink(shunt_comm comm, shunt_comm *shrunk) {
   uint64_t number = 0;
   shunt_status status;
   GUARD();
-  NEED(comm, shrunk);
+  NEED_OF_ALL(comm, shrunk);
   *shrunk = NULL;
   status = go_shrink(SHUNT_NUMBER(comm), &number);
   *shrunk = HANDLE(shunt_comm, number);
@@ -73,11 +73,11 @@ shunt_status shunt_subset(shunt_comm comm, const int32_t *ranks, int32_t count, 
   uint64_t number = 0;
   shunt_status status;
   GUARD();
-  NEED(comm, subset);
+  NEED_OF_ALL(comm, subset);
   *subset = NULL;
-  NEED(comm, ranks);
+  NEED_OF_ALL(comm, ranks);
   if (count < 1 || count > 1024)
-    return shunt_fail(comm, SHUNT_INVALID_ARGUMENT, "shunt_subset: %d ranks; want 1 to 1024", (int)count);
+    return shunt_refuse(comm, "subset", "shunt_subset: %d ranks; want 1 to 1024", (int)count);
   status = go_subset(SHUNT_NUMBER(comm), (int32_t *)(uintptr_t)ranks, count, &number);
   *subset = HANDLE(shunt_comm, number);
   return status;
@@ -86,10 +86,10 @@ shunt_status shunt_subset(shunt_comm comm, const int32_t *ranks, int32_t count, 
 shunt_status shunt_exchange(shunt_comm comm, const void *send, int64_t bytes, void *recv) {
   GUARD();
   if (bytes < 0)
-    return shunt_fail(comm, SHUNT_INVALID_ARGUMENT, "shunt_exchange: bytes is %lld; want 0 or more", (long long)bytes);
+    return shunt_refuse(comm, "exchange", "shunt_exchange: bytes is %lld; want 0 or more", (long long)bytes);
   if (bytes > 0) {
-    NEED(comm, send);
-    NEED(comm, recv);
+    NEED_OF_ALL(comm, send);
+    NEED_OF_ALL(comm, recv);
   }
   return go_exchange(SHUNT_NUMBER(comm), (void *)(uintptr_t)send, bytes, recv);
 }
@@ -176,8 +176,7 @@ shunt_status shunt_start(shunt_comm comm, const shunt_operation *given, shunt_re
   if (status != SHUNT_OK)
     return status;
   if (shunt_group_is_open(comm))
-    return shunt_fail(comm, SHUNT_INVALID_ARGUMENT,
-                      "shunt_start: a group is open on this thread and communicator; end it first");
+    return shunt_refuse(comm, "start", "shunt_start: a group is open on this thread and communicator; end it first");
   status = go_start(SHUNT_NUMBER(comm), &operation, &number);
   *request = HANDLE(shunt_request, number);
   return status;
@@ -205,13 +204,13 @@ shunt_status shunt_request_wait(shunt_request request) {
 
 shunt_status shunt_register(shunt_comm comm, const void *memory, int64_t bytes) {
   GUARD();
-  NEED(comm, memory);
+  NEED_OF_ALL(comm, memory);
   return go_register(SHUNT_NUMBER(comm), (void *)(uintptr_t)memory, bytes);
 }
 
 shunt_status shunt_register_symmetric(shunt_comm comm, const void *memory, int64_t bytes) {
   GUARD();
-  NEED(comm, memory);
+  NEED_OF_ALL(comm, memory);
   return go_register_symmetric(SHUNT_NUMBER(comm), (void *)(uintptr_t)memory, bytes);
 }
 
@@ -233,8 +232,8 @@ shunt_status shunt_window_create(shunt_comm comm, int64_t bytes, shunt_window *w
   uint64_t number = 0;
   shunt_status status;
   GUARD();
-  NEED(comm, window);
-  NEED(comm, base);
+  NEED_OF_ALL(comm, window);
+  NEED_OF_ALL(comm, base);
   *window = NULL;
   *base = NULL;
   status = go_window_create(SHUNT_NUMBER(comm), bytes, &number, base);
@@ -246,9 +245,9 @@ shunt_status shunt_window_at(shunt_comm comm, void *memory, int64_t bytes, shunt
   uint64_t number = 0;
   shunt_status status;
   GUARD();
-  NEED(comm, memory);
-  NEED(comm, window);
-  NEED(comm, base);
+  NEED_OF_ALL(comm, memory);
+  NEED_OF_ALL(comm, window);
+  NEED_OF_ALL(comm, base);
   *window = NULL;
   *base = NULL;
   status = go_window_at(SHUNT_NUMBER(comm), memory, bytes, &number, base);

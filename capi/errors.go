@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"unicode/utf8"
 	"unsafe"
@@ -92,12 +93,19 @@ func copyText(buffer *C.char, capacity C.uint64_t, text string) {
 }
 
 // go_set_error leaves the message of a call that failed before it came to Go with its communicator, if there is one.
+// With the name of the call the other ranks are told.
 //
 //export go_set_error
-func go_set_error(number C.uint64_t, code C.int32_t, text *C.char, bytes C.uint64_t) {
-	if c := communicators.get(handle(number)); c != nil {
-		message := C.GoStringN(text, C.int(bytes))
-		c.last.set(plugin.Errorf(plugin.Code(code), "%s", message), message)
+func go_set_error(number C.uint64_t, code C.int32_t, call, text *C.char, bytes C.uint64_t) {
+	c := communicators.get(handle(number))
+	if c == nil {
+		return
+	}
+	message := C.GoStringN(text, C.int(bytes))
+	c.last.set(plugin.Errorf(plugin.Code(code), "%s", message), message)
+	if call != nil {
+		name := C.GoString(call)
+		c.host.NoteRejection(name, strings.TrimPrefix(message, "shunt_"+name+": "))
 	}
 }
 

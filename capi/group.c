@@ -167,8 +167,8 @@ shunt_status shunt_run_together(const shunt_comm *comms, const shunt_operation *
   for (int64_t i = 0; i < count && status == SHUNT_OK; i++) {
     numbers[i] = SHUNT_NUMBER(comms[i]);
     if (find(comms[i]) != NULL)
-      status = shunt_fail(comms[i], SHUNT_INVALID_ARGUMENT,
-                          "shunt_run_together: this thread has an open group on a communicator");
+      status = shunt_refuse(comms[i], "run_together",
+                            "shunt_run_together: this thread has an open group on a communicator");
     else
       status = shunt_read_operation(comms[i],
                                     (const shunt_operation *)(const void *)((const char *)operations +

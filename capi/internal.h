@@ -35,6 +35,9 @@ void shunt_call_log(shunt_log_function function, void *context, int32_t level, c
 void shunt_set_message(const char *text, size_t bytes);
 shunt_status shunt_fail(shunt_comm comm, shunt_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* message.c: shunt_fail of a call, such as all_reduce, that other ranks may wait for: errors of theirs say why. */
+shunt_status shunt_refuse(shunt_comm comm, const char *call, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* group.c: 1 if the operation was queued in an open group of this thread. */
 int shunt_group_takes(shunt_comm comm, const shunt_operation *operation, shunt_status *status);
@@ -79,7 +82,7 @@ extern int32_t go_explain(uint64_t comm, uint32_t collective, uint32_t dtype, ui
                           uint64_t capacity, uint64_t *needed);
 extern int32_t go_get_async_error(uint64_t comm, int32_t *async_error);
 extern int32_t go_records(uint64_t comm, char *json, uint64_t capacity, uint64_t *needed);
-extern void go_set_error(uint64_t comm, int32_t code, char *text, uint64_t bytes);
+extern void go_set_error(uint64_t comm, int32_t code, char *call, char *text, uint64_t bytes);
 extern int32_t go_last_error(uint64_t comm, char *text, uint64_t capacity);
 extern int32_t go_register(uint64_t comm, void *memory, int64_t bytes);
 extern int32_t go_register_symmetric(uint64_t comm, void *memory, int64_t bytes);
@@ -110,6 +113,13 @@ extern int32_t go_peer_address(uint64_t comm, void *memory, int32_t peer, void *
   do {                                                                                         \
     if ((pointer) == NULL)                                                                     \
       return shunt_fail((comm), SHUNT_INVALID_ARGUMENT, "%s: " #pointer " is NULL", __func__); \
+  } while (0)
+
+/* NEED in a function that other ranks call as well. */
+#define NEED_OF_ALL(comm, pointer)                                                                       \
+  do {                                                                                                   \
+    if ((pointer) == NULL)                                                                               \
+      return shunt_refuse((comm), __func__ + sizeof "shunt_" - 1, "%s: " #pointer " is NULL", __func__); \
   } while (0)
 
 #endif

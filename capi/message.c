@@ -56,20 +56,32 @@ void shunt_set_message(const char *text, size_t bytes) {
   m->thread[bytes] = 0;
 }
 
-shunt_status shunt_fail(shunt_comm comm, shunt_status status, const char *format, ...) {
+static void fail(shunt_comm comm, shunt_status status, const char *call, const char *format, va_list arguments) {
   char text[SHUNT_MESSAGE_BYTES];
-  va_list arguments;
-  va_start(arguments, format);
   int bytes = vsnprintf(text, sizeof text, format, arguments);
-  va_end(arguments);
   if (bytes < 0)
     bytes = 0;
   if ((size_t)bytes >= sizeof text)
     bytes = sizeof text - 1;
   shunt_set_message(text, (size_t)bytes);
   if (comm != NULL)
-    go_set_error(SHUNT_NUMBER(comm), status, text, (size_t)bytes);
+    go_set_error(SHUNT_NUMBER(comm), status, (char *)(uintptr_t)call, text, (size_t)bytes);
+}
+
+shunt_status shunt_fail(shunt_comm comm, shunt_status status, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  fail(comm, status, NULL, format, arguments);
+  va_end(arguments);
   return status;
+}
+
+shunt_status shunt_refuse(shunt_comm comm, const char *call, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  fail(comm, SHUNT_INVALID_ARGUMENT, call, format, arguments);
+  va_end(arguments);
+  return SHUNT_INVALID_ARGUMENT;
 }
 
 const char *shunt_last_error(shunt_comm comm) {

@@ -153,7 +153,7 @@ func (c *communicator) translate(given *C.shunt_operation, op *host.Operation) e
 		h := handle(uintptr(unsafe.Pointer(given.window)))
 		w, err := windows.find(h)
 		if err != nil {
-			return plugin.Errorf(plugin.InvalidArgument, "%s on rank %d: %w", op.Collective, c.rank, err)
+			return c.reject(op.Collective.String(), "%w", err)
 		}
 		op.Window = w.host
 	}
@@ -165,8 +165,7 @@ func (c *communicator) translate(given *C.shunt_operation, op *host.Operation) e
 func (c *communicator) countsOnDevice(given *C.shunt_operation, op *host.Operation) error {
 	if op.Collective != plugin.AllToAllV {
 		// Said here, as the host does not look at what a collective has no use for.
-		return plugin.Errorf(plugin.InvalidArgument, "%s on rank %d: only all_to_all_v takes counts in device memory",
-			op.Collective, c.rank)
+		return c.reject(op.Collective.String(), "only all_to_all_v takes counts in device memory")
 	}
 	op.DeviceCounts = host.DeviceCounts{
 		SendCounts: unsafe.Pointer(given.send_counts), SendDispls: unsafe.Pointer(given.send_displs),
@@ -179,6 +178,13 @@ func (c *communicator) countsOnDevice(given *C.shunt_operation, op *host.Operati
 		op.DeviceCounts.SendCapacity = 1
 	}
 	return nil
+}
+
+// reject returns the error of a call with wrong arguments, of which the other ranks are told.
+func (c *communicator) reject(call, format string, args ...any) error {
+	err := plugin.Errorf(plugin.InvalidArgument, "%s on rank %d: "+format, append([]any{call, c.rank}, args...)...)
+	c.host.NoteRejection(call, err.Error())
+	return err
 }
 
 // noMemory bounds the addresses at which there is none, such as that of a member of a null structure.

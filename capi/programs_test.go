@@ -72,6 +72,31 @@ func TestAbortFromAnotherThread(t *testing.T) { succeed(t, 3, program(t, "test/a
 
 func TestFailureIsToldToWhoAsks(t *testing.T) { succeed(t, 2, program(t, "test/failure.c")) }
 
+// What the library refuses before it comes to the communicator is told to the ranks that wait, as what that refuses is.
+func TestRefusedCallIsToldToWhoWaits(t *testing.T) {
+	binary := program(t, "test/refused.c")
+	for name, want := range map[string]string{
+		"signal":                         "signal: window 0x",
+		"started signal":                 "signal: window 0x",
+		"signal in a group":              "signal: window 0x",
+		"signal together":                "signal: window 0x",
+		"premul_sum":                     "all_reduce: premul_sum needs a scalar",
+		"premul_sum of reduce_scatter_v": "reduce_scatter_v: premul_sum needs a scalar",
+		"counts on the device":           "all_reduce: only all_to_all_v takes counts in device memory",
+		"no operation":                   "run: operation is NULL",
+		"size":                           "run: shunt_operation.struct_size is 3",
+		"reserved":                       "run: shunt_operation.counts_on_device is 0 and reserved is 1",
+		"register":                       "register_symmetric: memory is NULL",
+		"window":                         "window_create: window is NULL",
+		"much":                           "exchange: bytes is 1099511627776; want at most 4194304",
+		"negative":                       "exchange: bytes is -1; want 0 or more",
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Contains(t, succeed(t, 2, binary, name)[0].output, "rank 1 refused its "+want)
+		})
+	}
+}
+
 func TestBlockLimit(t *testing.T) { succeed(t, 2, program(t, "test/block_limit.c")) }
 
 func TestBenchmarkChecksItsResult(t *testing.T) {

@@ -20,13 +20,12 @@ static shunt_status read_struct(shunt_comm comm, const char *what, const char *m
   size_t size, i;
   memcpy(&size, given, sizeof size);
   if (size < first || size > LONGEST)
-    return shunt_fail(comm, SHUNT_INVALID_ARGUMENT, "%s.struct_size is %zu, want sizeof(%s) = %zu: start from %s",
+    return shunt_refuse(comm, "run", "%s.struct_size is %zu, want sizeof(%s) = %zu: start from %s",
                       what, size, what, ours, macro);
   for (i = ours; i < size; i++)
     if (bytes[i] != 0)
-      return shunt_fail(comm, SHUNT_INVALID_ARGUMENT,
-                        "%s has a field at byte %zu that this library (version %d.%d) does not know", what, i,
-                        SHUNT_API_MAJOR, SHUNT_API_MINOR);
+      return shunt_refuse(comm, "run", "%s has a field at byte %zu that this library (version %d.%d) does not know",
+                          what, i, SHUNT_API_MAJOR, SHUNT_API_MINOR);
   memcpy(into, given, size < ours ? size : ours);
   memcpy(into, &ours, sizeof ours);
   return SHUNT_OK;
@@ -51,13 +50,13 @@ shunt_status shunt_read_operation(shunt_comm comm, const shunt_operation *given,
   const shunt_operation defaults = SHUNT_OPERATION_INIT;
   *operation = defaults;
   if (given == NULL)
-    return shunt_fail(comm, SHUNT_INVALID_ARGUMENT, "operation is NULL");
+    return shunt_refuse(comm, "run", "operation is NULL");
   shunt_status status =
       read_struct(comm, "shunt_operation", "SHUNT_OPERATION_INIT", given, OPERATION_FIRST, operation,
                   sizeof *operation);
   if (status == SHUNT_OK && (operation->counts_on_device > 1 || operation->reserved != 0))
-    return shunt_fail(comm, SHUNT_INVALID_ARGUMENT,
-                      "shunt_operation.counts_on_device is %u and reserved is %u; want 0 or 1, and 0",
-                      (unsigned)operation->counts_on_device, (unsigned)operation->reserved);
+    return shunt_refuse(comm, "run",
+                        "shunt_operation.counts_on_device is %u and reserved is %u; want 0 or 1, and 0",
+                        (unsigned)operation->counts_on_device, (unsigned)operation->reserved);
   return status;
 }
