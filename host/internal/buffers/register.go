@@ -123,8 +123,15 @@ func (t *Registry) is(x *Export) bool {
 }
 
 // settle waits until all peers have mapped an export and kernels know it, the export has gone, or the communicator has
-// failed.
+// failed. It leaves a quarter of the time to agree on a failure before the caller's deadline.
 func (t *Registry) settle(ctx context.Context, x *Export) error {
+	limit := t.Timeout()
+	if deadline, ok := ctx.Deadline(); ok {
+		limit = time.Until(deadline)
+	}
+	limit = limit / 4 * 3
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
 	t.settles(x, 1)
 	defer t.settles(x, -1)
 	for {
@@ -151,7 +158,7 @@ func (t *Registry) settle(ctx context.Context, x *Export) error {
 		select {
 		case <-ctx.Done():
 			return plugin.Errorf(plugin.Timeout, "peers have not mapped %d bytes at %#x of rank %d within %v", e.bytes,
-				uint64(e.base), t.Rank, t.Timeout())
+				uint64(e.base), t.Rank, limit.Round(time.Millisecond))
 		case <-time.After(time.Millisecond):
 		}
 	}

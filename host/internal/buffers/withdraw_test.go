@@ -18,19 +18,23 @@ import (
 )
 
 // aRegistry returns the Registry of rank 0 of two, without a communicator around it.
-func aRegistry(t *testing.T) *Registry {
+func aRegistry(t *testing.T) *Registry { return registryOf(t, 0, 2) }
+
+func registryOf(t *testing.T, rank, world int) *Registry {
 	driver := cudatest.New(cudatest.Options{})
 	t.Cleanup(driver.Close)
 	ctx, err := driver.Retain(0)
 	require.NoError(t, err)
 	copies, err := memory.NewStaging(driver, ctx, 4096)
 	require.NoError(t, err)
-	table, err := driver.Alloc(ctx, plugin.DirectoryBytes(2))
+	table, err := driver.Alloc(ctx, plugin.DirectoryBytes(world))
 	require.NoError(t, err)
-	require.NoError(t, driver.Write(ctx, table, make([]byte, plugin.DirectoryBytes(2))))
-	o := &diagnosis.Observer{World: 2, Logger: slog.New(slog.DiscardHandler)}
+	require.NoError(t, driver.Write(ctx, table, make([]byte, plugin.DirectoryBytes(world))))
+	o := &diagnosis.Observer{Rank: rank, World: world, Logger: slog.New(slog.DiscardHandler)}
 	registry := New(o, GPU{Driver: driver, Context: ctx}, nil, copies, nil, table)
-	registry.pages = []page{testPage(2, nil), testPage(2, nil)}
+	for range world {
+		registry.pages = append(registry.pages, testPage(world, nil))
+	}
 	return registry
 }
 
