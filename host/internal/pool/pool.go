@@ -358,6 +358,18 @@ func (p *Pool) Stats() Stats {
 	return p.stats
 }
 
+// Used returns the bytes of the free blocks that work or graphs still use on this rank. It notes nothing.
+func (p *Pool) Used() (bytes int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, b := range p.free {
+		if !p.all(b.uses, p.look) {
+			bytes += b.bytes
+		}
+	}
+	return bytes
+}
+
 // Idle takes out the segments that nothing uses any more, and returns them for their owner to release. With look it
 // counts what is over on this rank, which in an ordered pool is for its end only.
 func (p *Pool) Idle(look bool) []*Segment {
