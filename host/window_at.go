@@ -42,10 +42,10 @@ func (c *Communicator) WindowHeader() int64 {
 }
 
 // NewWindowAt makes a window of memory that the caller has: bytes from p on, which lie in memory that was given to
-// RegisterSymmetric, at the same offset on every rank. The first WindowHeader bytes are the window's own, and Local
-// returns what is behind them; they must be zero on every rank before any rank's first Signal or Wait, and are
-// kept when the window is closed. It is local: the ranks make such windows in any order, and only those that use them.
-// The memory stays registered until the window is closed.
+// RegisterSymmetric, at the same offset on every rank, and at a multiple of 64 on each. The first WindowHeader bytes
+// are the window's own, and Local returns what is behind them; they must be zero on every rank before any rank's first
+// Signal or Wait, and are kept when the window is closed. It is local: the ranks make such windows in any order, and
+// only those that use them. The memory stays registered until the window is closed.
 func (c *Communicator) NewWindowAt(p unsafe.Pointer, bytes int64) (*Window, error) {
 	const what = "new_window_at"
 	release, err := c.enter(what)
@@ -63,6 +63,11 @@ func (c *Communicator) NewWindowAt(p unsafe.Pointer, bytes int64) (*Window, erro
 	if in == nil {
 		return nil, c.observer.Invalid(what,
 			"%d bytes at %p are not all in one range of a GPU's memory that was registered as symmetric", bytes, p)
+	}
+	for peer := range c.World() {
+		if in.Address(own, peer)%windowAlignment != 0 { // where its range begins elsewhere within a line
+			return nil, c.observer.Invalid(what, "what rank %d has for %p is not at a multiple of %d", peer, p, windowAlignment)
+		}
 	}
 	ctx, cancel := c.observer.Deadline(context.Background())
 	defer cancel()

@@ -191,6 +191,24 @@ func TestWindowsInRegisteredMemoryAreRefused(t *testing.T) {
 	})
 }
 
+// The words that peers write have to be aligned on every rank: no rank makes a window that is so on its own GPU alone.
+func TestWindowsInMemoryOfAnotherAlignmentAreRefused(t *testing.T) {
+	deviceWorld(t, 2, func(r *rank) error {
+		header := int(r.WindowHeader())
+		memory, done := r.buffers(header)
+		p := memory[0] + cuda.Ptr(4*r.Rank())
+		if err := r.RegisterSymmetric(pointer(p), int64(2*header)); err != nil {
+			return err
+		}
+		_, err := r.NewWindowAt(pointer(memory[0]+cuda.Ptr(64*r.Rank())), int64(header))
+		if plugin.CodeOf(err) != plugin.InvalidArgument ||
+			!contains(err, fmt.Sprintf("what rank %d has for 0x", 1-r.Rank())) {
+			return fmt.Errorf("its own address is aligned: %w", err)
+		}
+		return done(errors.Join(r.meet(), r.Deregister(pointer(p))))
+	})
+}
+
 // One rank may make a window in registered memory alone, also beside a transport that exchanges bytes before plans.
 func TestOneRankMakesAWindowInRegisteredMemory(t *testing.T) {
 	withNCCL(t)

@@ -580,7 +580,7 @@ SHUNT_API shunt_status shunt_allocator_destroy(shunt_allocator allocator);
 SHUNT_API shunt_status shunt_window_create(shunt_comm comm, int64_t bytes, shunt_window *window, void **base);
 
 /* Local: a window of memory that the program has: bytes from memory on, an address that is
- * a multiple of 64. They lie in one range that was registered with
+ * a multiple of 64 on every rank. They lie in one range that was registered with
  * shunt_register_symmetric, at the same offset on every rank that uses the window. The
  * first 4,096 bytes for every 32 ranks are the window's own, and must be zero on all ranks
  * before one of them signals or waits; *base is what follows. The memory stays registered
