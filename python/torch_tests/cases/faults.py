@@ -33,8 +33,8 @@ def fails(w, f, *words):
 
 
 def once_inside(w, group, then):
-    """Runs then in another thread once this one has entered its next call of the group. A signal that comes from there
-    is handled inside the call: until the call looks for signals no line of Python runs."""
+    """Runs then in another thread, which is returned, once this one has entered its next call of the group. A signal
+    that comes from there is handled inside the call: until the call looks for signals no line of Python runs."""
     backend = group._get_backend(w.device)
     before = backend._get_sequence_number_for_group()
 
@@ -43,7 +43,9 @@ def once_inside(w, group, then):
             time.sleep(0.001)
         then()
 
-    threading.Thread(target=wait, daemon=True).start()
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    return thread
 
 
 def disagreement(w, f, *words):

@@ -62,7 +62,8 @@ void Lane::serve() {
 void Lane::loop() {
   std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
-    queued_.wait(lock, [this] { return !busy_ && (!queue_.empty() || !stopped_.empty()); });
+    // At the end it does not wait for who has the turn: that may be a call which nothing ends before join.
+    queued_.wait(lock, [this] { return queue_.empty() ? !stopped_.empty() : !busy_; });
     if (queue_.empty()) return;
     auto work = std::move(queue_.front());
     queue_.pop_front();
