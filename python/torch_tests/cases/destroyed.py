@@ -1,12 +1,26 @@
 """Groups that are destroyed while their calls run."""
 
+import contextlib
+import ctypes
 import datetime
+import os
+import signal
+import threading
 
 import torch
 import torch.distributed as dist
 
 from torch_tests.cases.faults import SOON, fails, once_inside
 from torch_tests.registry import case
+
+
+@contextlib.contextmanager
+def handled(handler):
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 def destroy(w, group):
@@ -23,12 +37,79 @@ def all_reduce(group, t):
 
 
 def used(w):
-    """A group that was called, directly and by its queue: it has a thread that is idle."""
+    """A group with an idle thread, that of a call which has ended."""
     w.needs(w.judged, "gloo: runs signal handlers, and lets a group go, when its calls have ended")
     w.needs(w.device.type == "cpu", "cuda: calls return when they are queued, and groups have no threads")
     group = w.new_group()
     dist.all_reduce(torch.ones(3), group=group, async_op=True).wait()
     return group
+
+
+@case(each=[(how, beside) for how in ("returns", "raises") for beside in ("an idle thread", "no thread")],
+      breaks=True, worlds=(2,))
+def a_signal_handler_destroys_the_group_that_it_interrupts(w, how, beside):
+    """As in programs that are told to end. The call ends behind the handler, and destroying does not wait for it: that
+    would take 15 s."""
+    group = used(w)
+    if beside == "no thread":
+        group = w.new_group()
+        dist.all_reduce(torch.ones(3), group=group)
+    if w.rank == 1:
+        w.await_others(1)  # until then this call could still meet rank 0's
+        return fails(w, lambda: all_reduce(group, torch.ones(3)), "the group was destroyed")
+
+    def end(*_):
+        dist.destroy_process_group(group)
+        if how == "raises":
+            raise ValueError("told to end")
+    with handled(end):
+        once_inside(w, group, lambda: os.kill(os.getpid(), signal.SIGUSR1))
+        fails(w, lambda: all_reduce(group, torch.ones(3)),
+              "told to end" if how == "raises" else "the group was destroyed")
+    w.await_others(1)
+
+
+@case(breaks=True, worlds=(2,))
+def a_signal_handler_destroys_the_group_that_its_call_waits_for(w):
+    """The call was to follow another one. It does not run on a communicator made anew."""
+    group = used(w)
+    if w.rank == 1:
+        return w.await_others(1)
+    work = dist.all_reduce(torch.ones(3), group=group, async_op=True)
+    with handled(lambda *_: destroy(w, group)):
+        once_inside(w, group, lambda: os.kill(os.getpid(), signal.SIGUSR1))
+        fails(w, lambda: all_reduce(group, torch.ones(3)), "all_reduce on rank 0", "the group was destroyed")
+    w.raises(work.wait, "the group was destroyed")
+    w.await_others(1)
+
+
+@case(breaks=True, worlds=(2,))
+def destroyed_while_a_signal_handler_keeps_a_call(w):
+    """A call that does not come back within 5 s of its end still has its communicator."""
+    from shunt._library import library
+    from shunt._tables import Code
+    group = used(w)
+    if w.rank == 1:
+        return w.await_others(1)
+    communicator = group._get_backend(w.device).communicator_handle(w.device)
+    entered, destroyed, status = threading.Event(), threading.Event(), ctypes.c_int()
+
+    def keep(*_):
+        entered.set()
+        assert destroyed.wait(25), "the group was not destroyed within 25 s"
+
+    def interrupt():
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert entered.wait(25), "no handler has run within 25 s"
+        destroy(w, group)
+        asked = library().shunt_get_async_error(communicator, ctypes.byref(status))
+        status.value = asked or status.value
+        destroyed.set()
+    with handled(keep):
+        once_inside(w, group, interrupt)
+        fails(w, lambda: all_reduce(group, torch.ones(3)), "the group was destroyed")
+    assert status.value == Code.ABORTED, status
+    w.await_others(1)
 
 
 @case(each=["queued", "blocking"], breaks=True, worlds=(2,))

@@ -38,8 +38,9 @@ std::unique_ptr<Communicator> Channel::end(const std::string& text, Milliseconds
     ifMade([&](Communicator& communicator) { communicator.abort(text); });
   }
   lane_->join();
-  // A call on another thread that was aborted above still uses the communicator until it gives the turn back.
-  (void)lane_->stop(text, std::chrono::seconds(5));
+  // A call that was aborted above still uses the communicator until it gives the turn back: one of another thread, or
+  // the one whose signal handler this is.
+  if (!lane_->stop(text, std::chrono::seconds(5))) return nullptr;
   std::lock_guard<std::mutex> lock(closing_);
   made_ = nullptr;  // abort reaches it through cancel_ from now on
   return std::move(communicator_);

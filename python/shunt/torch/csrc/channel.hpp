@@ -53,7 +53,8 @@ class Channel {
   void abort(const std::string& group);
 
   // Refuses further calls with text, waits at most limit for those made and aborts what is left. Returns the
-  // communicator, if there is one, for the caller to close while the channel lives.
+  // communicator, if there is one, for the caller to close while the channel lives. The channel keeps it if an aborted
+  // call has not come back.
   std::unique_ptr<Communicator> end(const std::string& text, Milliseconds limit);
 
  private:

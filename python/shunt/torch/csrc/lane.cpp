@@ -21,11 +21,12 @@ void Lane::take(const Where& where) {
   if (busy_ || !queue_.empty()) refuseForked(where);
   while (busy_ || !queue_.empty()) {
     changed_.wait_for(lock, std::chrono::milliseconds(100));
+    if (onMainThread()) {
+      lock.unlock();
+      if (signalRaised()) throwPythonError();
+      lock.lock();
+    }
     refuseStopped(where);
-    if (!onMainThread()) continue;
-    lock.unlock();
-    if (signalRaised()) throwPythonError();
-    lock.lock();
   }
   busy_ = true;
   holder_ = std::this_thread::get_id();
@@ -81,6 +82,7 @@ bool Lane::stop(const std::string& text, std::chrono::milliseconds limit) {
   if (stopped_.empty()) stopped_ = text;
   changed_.notify_all();
   queued_.notify_all();
+  if (holder_ == std::this_thread::get_id()) return false;  // the call goes on when its signal handler returns
   return changed_.wait_for(lock, limit, [this] { return !busy_ && queue_.empty(); });
 }
 

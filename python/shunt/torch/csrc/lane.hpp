@@ -34,7 +34,8 @@ class Lane : public std::enable_shared_from_this<Lane> {
   // Queues work and returns.
   void enqueue(c10::intrusive_ptr<HostWork> work, const Where& where);
 
-  // Refuses further calls with text, and waits at most limit for those made. Returns whether all have ended.
+  // Refuses further calls with text, and waits at most limit for those made. Returns whether all have ended: false at
+  // once in a signal handler that interrupts one.
   bool stop(const std::string& text, std::chrono::milliseconds limit);
 
   // Waits for the threads' end, after stop; calls that never ended are aborted by then.
