@@ -225,6 +225,12 @@ def debug_level_detail(w):
         group = w.new_group()
     finally:
         dist.set_debug_level(level)
+    t = torch.ones(3, device=w.device)
+    for message in (lambda: (dist.recv if w.rank else dist.send)(t, 1 - w.rank, group=group),
+                    lambda: dist.batch_isend_irecv([dist.P2POp(dist.irecv if w.rank else dist.isend, t, 1 - w.rank,
+                                                               group)])[0].wait()):
+        if w.rank < 2:  # messages of some ranks are no calls that all must have made
+            message()
     check(w, group, list(range(w.size)))
     dist.monitored_barrier(group=group, timeout=datetime.timedelta(seconds=20))
     w.raises(lambda: dist.all_reduce(torch.ones(3 + w.rank, device=w.device), group=group), "mismatch")

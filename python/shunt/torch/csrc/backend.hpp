@@ -161,7 +161,8 @@ class ShuntBackend : public c10d::Backend {
   const std::string title_;       // the group's name and, of a part of the job, its ranks there
   std::atomic<int64_t> timeout_;  // the deadline of the moment
   const pid_t process_;           // a forked child has none of the threads
-  std::atomic<uint64_t> sequence_{0};
+  std::atomic<uint64_t> sequence_{0};  // collectives so far, the same on all ranks: torch compares it
+  std::atomic<uint64_t> messages_{0};  // messages, and batches of them
   uint64_t monitored_ = 0;  // monitored barriers so far
   std::atomic<int32_t> aborted_{0};
 

@@ -67,7 +67,7 @@ WorkPtr ShuntBackend::sendOrRecvNow(shunt_collective direction, Tensors& tensors
       std::lock_guard<std::mutex> lock(mutex_);
       links = &this->links(w);
     }
-    uint64_t sequence = ++sequence_;
+    uint64_t sequence = ++messages_;
     auto limit = timeout(c10d::kUnsetTimeout);
     auto work = sends ? links->send(tensor, peer, limit, sequence) : links->recv(tensor, peer, limit, sequence);
     return noted(std::move(work));
@@ -94,10 +94,10 @@ WorkPtr ShuntBackend::sendOrRecvNow(shunt_collective direction, Tensors& tensors
   }
   int there = whole ? peer : rank_ < peer ? 1 : 0;
   Call call{w, type, timeout(c10d::kUnsetTimeout), true};
-  return submit(call, *chosen, {tensor}, {},
-                [call, tensor, direction, there](Communicator& communicator, void* stream) {
+  auto job = [call, tensor, direction, there](Communicator& communicator, void* stream) {
     communicator.run(message(direction, tensor, there, stream), call.where, call.timeout);
-  });
+  };
+  return submitOnDevice(call, *chosen, {tensor}, {}, job, ++messages_);
 }
 
 WorkPtr ShuntBackend::recvAnysource(Tensors& tensors, int) {
@@ -107,7 +107,7 @@ WorkPtr ShuntBackend::recvAnysource(Tensors& tensors, int) {
   TORCH_CHECK_NOT_IMPLEMENTED(tensor.is_cpu(), "shunt: ", w.str(), ": argument tensor is on ", tensor.device(),
                               "; receiving from any rank is for tensors on cpu: name src");
   std::lock_guard<std::mutex> lock(mutex_);
-  return links(w).recvAny(tensor, timeout(c10d::kUnsetTimeout), ++sequence_);
+  return links(w).recvAny(tensor, timeout(c10d::kUnsetTimeout), ++messages_);
 }
 
 void ShuntBackend::startCoalescing() {
@@ -132,13 +132,14 @@ WorkPtr ShuntBackend::endCoalescing() {
                         q.tensor.device(), " and ", queued[0].tensor.device(), "; expected one device");
       tensors.push_back(q.tensor);
     }
-    // It notes nothing: coalescing has ended.
-    works.push_back(submit(call, channel(queued[0].tensor.device(), call.where), tensors, {},
-                           [call, queued](Communicator& communicator, void* stream) {
+    auto job = [call, queued](Communicator& communicator, void* stream) {
       std::vector<shunt_operation> operations;
       for (auto& q : queued) operations.push_back(message(q.direction, q.tensor, q.peer, stream));
       communicator.run(operations.data(), operations.data() + operations.size(), call.where, call.timeout);
-    }));
+    };
+    // It notes nothing: coalescing has ended.
+    works.push_back(submitOnDevice(call, channel(queued[0].tensor.device(), call.where), tensors, {}, job,
+                                   ++messages_));
   }
   if (works.empty()) return nullptr;
   if (works.size() == 1) return works[0];
