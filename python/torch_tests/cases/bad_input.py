@@ -48,6 +48,18 @@ def tensor_of_another_device(w):
 
 
 @case(worlds=(2,))
+def lists_of_several_devices(w):
+    """A backend is called with what torch chose it for by one of the tensors."""
+    w.needs(w.judged, "gloo: its texts are its own")
+    inputs = [torch.ones(2, device=device) for device in (w.device, "meta")]
+    outputs = [[torch.empty_like(t) for t in inputs] for _ in range(w.size)]
+    backend = w.group._get_backend(w.device)
+    refused(w, lambda: backend.allgather_coalesced(outputs, inputs), "all_gather_coalesced",
+            f"input_tensor_list[1] is on meta; expected {inputs[0].device}")
+    refused(w, lambda: backend.allreduce_coalesced(inputs), "all_reduce_coalesced", "tensors[1] is on meta")
+
+
+@case(worlds=(2,))
 def quantized(w):
     t = torch.quantize_per_tensor(torch.ones(4), 0.1, 0, torch.quint8)
     w.needs(w.device.type == "cpu", "no quantized tensors on this device")

@@ -68,6 +68,8 @@ WorkPtr ShuntBackend::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
   }
   for (size_t i = 0; i < inputs.size(); i++) {
     checkContiguous(inputs[i], "input_tensor_list", call.where);
+    SHUNT_TORCH_CHECK(inputs[i].device() == inputs[0].device(), call.where, "argument input_tensor_list[", i,
+                      "] is on ", inputs[i].device(), "; expected ", inputs[0].device());
     checkAlike(lists[i], inputs[i], "output_tensor_lists", call.where);
     checkNumel(lists[i], inputs[i].numel(), "output_tensor_lists", "input_tensor_list", call.where);
   }
