@@ -59,3 +59,47 @@ func TestBothEndsOfAMessageUseOneTransport(t *testing.T) {
 		}
 	}
 }
+
+// SHUNT_ALGO may name an algorithm that other dtypes or ops have: a call without it has the next name, or fails and says
+// why.
+func TestAlgorithmsOfOtherCalls(t *testing.T) {
+	for _, test := range []struct {
+		algo       string
+		collective plugin.Collective
+		dtype      plugin.DType
+		op         plugin.Op
+		want, fail string
+	}{
+		{"all_reduce=t/sums", plugin.AllReduce, plugin.Int32, plugin.OpSum, "t/sums", ""},
+		{"all_reduce=t/sums,*", plugin.AllReduce, plugin.Int32, plugin.OpMax, "t/all", ""},
+		{"all_reduce=t/sums,*", plugin.AllReduce, plugin.Float32, plugin.OpSum, "t/all", ""},
+		{"all_reduce=t/sums", plugin.AllReduce, plugin.Float32, plugin.OpSum, "", "t/sums: takes other dtypes or ops"},
+		{"broadcast=t/words,*", plugin.Broadcast, plugin.Float64, plugin.OpSum, "t/all", ""},
+		{"broadcast=t/sums,*", plugin.Broadcast, plugin.Float64, plugin.OpSum, "", "has no algorithm t/sums"},
+	} {
+		override, err := selector.Parse(test.algo)
+		require.NoError(t, err)
+		pl := &Planner{Observer: &diagnosis.Observer{World: 2, Topology: topology.New(make([]topology.Place, 2))},
+			Table: selector.New(selector.WithOverride(override)), Transports: []*Transport{{Name: "t",
+				Ask: func(_ context.Context, r plugin.Request) (plugin.Support, error) {
+					list := []plugin.Algorithm{{Name: "all", Latency: 1, Bandwidth: 1000}}
+					switch {
+					case r.Collective == plugin.AllReduce && r.DType == plugin.Int32 && r.Op == plugin.OpSum:
+						list = append(list, plugin.Algorithm{Name: "sums", Latency: 9, Bandwidth: 1})
+					case r.Collective == plugin.Broadcast && r.DType.Bytes() == 4:
+						list = append(list, plugin.Algorithm{Name: "words", Latency: 9, Bandwidth: 1})
+					}
+					return plugin.Support{Algorithms: list}, nil
+				}}}}
+		c, err := pl.Choose(t.Context(), call.SignatureOf(test.collective, test.dtype, test.op))
+		if err == nil && c.Pick(8) < 0 {
+			err = c.Unsupported(8)
+		}
+		if test.fail != "" {
+			require.ErrorContains(t, err, test.fail, test.algo)
+			continue
+		}
+		require.NoError(t, err, test.algo)
+		require.Equal(t, test.want, c.Candidates()[c.Pick(8)].Qualified, test.algo)
+	}
+}

@@ -91,7 +91,41 @@ func (pl *Planner) Choose(ctx context.Context, key call.Signature) (*selector.Ch
 	if err != nil {
 		return nil, err
 	}
+	choice, err := pl.Table.Compile(req, candidates, rejections)
+	if plugin.CodeOf(err) != plugin.InvalidArgument {
+		return choice, err
+	}
+	if err := pl.otherCalls(ctx, req, candidates, rejections); err != nil {
+		return nil, err
+	}
 	return pl.Table.Compile(req, candidates, rejections)
+}
+
+// otherCalls notes the algorithms that a collective has for other dtypes and ops alone: SHUNT_ALGO may name them.
+func (pl *Planner) otherCalls(ctx context.Context, req plugin.Request, candidates []selector.Candidate,
+	rejections map[string]string) error {
+	ops := plugin.Ops()
+	if !req.Collective.Reduces() {
+		ops = []plugin.Op{req.Op}
+	}
+	for _, a := range pl.Transports {
+		for _, req.DType = range plugin.DTypes() {
+			for _, req.Op = range ops {
+				support, err := a.Supports(ctx, WithoutRank(req))
+				if err != nil {
+					return err
+				}
+				for _, alg := range support.Algorithms {
+					name := a.Name + "/" + alg.Name
+					same := func(c selector.Candidate) bool { return c.Qualified == name }
+					if rejections[name] == "" && !slices.ContainsFunc(candidates, same) {
+						rejections[name] = "takes other dtypes or ops"
+					}
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // missingSymmetric notes what a transport would offer besides, if receive memory
