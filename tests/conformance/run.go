@@ -297,7 +297,7 @@ func (r *runner) setup() (string, [][]byte, error) {
 		ID: bootstrap.NewLocalURL(), // needs no network
 	}
 	if r.offers == nil {
-		request.Probes = probes()
+		request.Probes, request.DTypes = probes(), r.cfg.DTypes
 	}
 	payload, err := json.Marshal(request)
 	return handlerOpen, [][]byte{payload}, err

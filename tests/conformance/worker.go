@@ -41,7 +41,8 @@ type openRequest struct {
 	Symmetric bool   // as in Config
 	Hosts     int
 	Timeout   time.Duration
-	Probes    []int64 // when not nil, rank 0 returns what is offered at these sizes
+	Probes    []int64        // when not nil, rank 0 returns what is offered at these sizes
+	DTypes    []plugin.DType // for these dtypes; nil: for all
 }
 
 // openReply is rank 0's.
@@ -164,7 +165,7 @@ func openHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, e
 	if request.Probes != nil {
 		reply.Broken = append(brokenResults(ctx, world.Transports()[0], w.World, request.Memory),
 			acceptedOptions(ctx, world.Transports()[0], request.Memory, options.Device)...)
-		if reply.Offers, err = offersOf(r.explainer(world), request.Probes); err != nil {
+		if reply.Offers, err = offersOf(r.explainer(world), request.DTypes, request.Probes); err != nil {
 			return nil, err
 		}
 	}
@@ -176,42 +177,6 @@ func closeHandler(_ context.Context, w *pool.Worker, _ []byte) ([]byte, error) {
 		return nil, pool.Fatal(err)
 	}
 	return nil, nil
-}
-
-// offersOf asks the selector which algorithms could serve every collective at
-// every size. A collective that nothing serves has no offer.
-func offersOf(explain explainer, sizes []int64) ([]offer, error) {
-	var offers []offer
-	for _, collective := range plugin.Collectives() {
-		var names []string
-		served := map[string][]int64{}
-		for _, bytes := range sizes {
-			e, err := explain(collective, plugin.Uint8, plugin.OpSum, bytes)
-			if plugin.CodeOf(err) == plugin.Unsupported {
-				continue
-			}
-			if err != nil {
-				return nil, fmt.Errorf("explain %s of %d bytes: %w", collective, bytes, err)
-			}
-			at := []string{e.Chosen}
-			for _, other := range e.Fallback {
-				at = append(at, other.Name)
-			}
-			for _, name := range at {
-				if name == "" {
-					continue
-				}
-				if served[name] == nil {
-					names = append(names, name)
-				}
-				served[name] = append(served[name], bytes)
-			}
-		}
-		for _, name := range names {
-			offers = append(offers, offer{Collective: collective, Algorithm: name, Bytes: served[name]})
-		}
-	}
-	return offers, nil
 }
 
 // caseReply is a rank's reply about a case that did not fail.
@@ -268,6 +233,10 @@ func caseHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, e
 		return json.Marshal(caseReply{})
 	}
 	if c.Algorithm != "" && ran.Chosen != c.Algorithm {
+		if !slices.Contains(offered(ran), c.Algorithm) {
+			return json.Marshal(caseReply{Skip: fmt.Sprintf("%s: %s is not offered for every dtype, op and size",
+				c.Collective, c.Algorithm)})
+		}
 		return nil, fmt.Errorf("algorithm %s was forced but %s would run: %s", c.Algorithm, ran.Chosen, ran.Why)
 	}
 	if err := r.single(comm, &c); err != nil {

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/transports/shm"
 )
 
 // endpoint is one of shm with a region more.
@@ -92,8 +93,17 @@ func (e *endpoint) Prepare(ctx context.Context, req plugin.Request, algorithm st
 	if bytes := req.DType.Bytes(); req.Collective == plugin.AllToAllV && e.flaw == fmt.Sprintf("no_plan_%d", bytes) {
 		return nil, plugin.Errorf(plugin.Unsupported, "no plan for elements of %d bytes", bytes)
 	}
-	if algorithm == pieces {
+	switch {
+	case algorithm == pieces:
 		return e.allGatherV(req)
+	case algorithm == some && e.flaw == "no_plan_some":
+		return nil, plugin.Errorf(plugin.Unsupported, "no plan for some dtypes")
+	case algorithm == some:
+		plan, err := e.Endpoint.Prepare(ctx, req, shm.Transport{}.Supports(req).Algorithms[0].Name)
+		if err == nil {
+			plan.Algorithm = some
+		}
+		return plan, err
 	}
 	return e.Endpoint.Prepare(ctx, req, algorithm)
 }

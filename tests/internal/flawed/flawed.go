@@ -2,10 +2,13 @@
 // that is not as it should be, an option that is ignored, plans that are offered and not there, lengths and places that
 // a small message never has. Flaws are all of them, and its test shows that the conformance suite finds each.
 //
-// It is shm with one plan of its own, an all_gather_v like that of the transport author's guide in pieces.
+// It is shm with one plan of its own, an all_gather_v like that of the transport author's guide in pieces, and an
+// all_reduce that only some dtypes have and that no cost chooses.
 package flawed
 
 import (
+	"slices"
+
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/transports/shm"
 )
@@ -29,6 +32,7 @@ var Flaws = []Flaw{
 	{Name: "dirty_window", Cases: "^put_signal_wait/", Want: "want memory filled with zeros"},
 	{Name: "no_plan_4", Cases: "^late_rank/", Want: "no plan for elements of 4 bytes"},
 	{Name: "no_plan_2", Cases: "^changing_splits/.*bfloat16", Want: "no plan for elements of 2 bytes"},
+	{Name: "no_plan_some", Cases: "^(all_reduce|mixed_sequence)/", Want: "no plan for some dtypes"},
 	{Name: "recv_32_bits", Cases: "^far_blocks/", Want: "with the last block 4 GiB behind the others"},
 	{Name: "recv_31_bits", Cases: "^far_blocks/", Want: "with the last block 4 GiB behind the others"},
 	{Name: "whole_vectors", Cases: "^all_gather_v/.*even", Want: "the element was never written"},
@@ -52,12 +56,28 @@ func (t Transport) Info() plugin.Info {
 	return i
 }
 
-const pieces = "pieces" // the name of the algorithm
+// Names of algorithms.
+const (
+	pieces = "pieces" // of all_gather_v
+	some   = "some"   // of all_reduce, for some dtypes only
+)
 
 // Supports depends on the request alone.
 func (t Transport) Supports(req plugin.Request) plugin.Support {
 	if req.Collective == plugin.AllGatherV && req.Memory == plugin.MemoryKindHost && req.Hosts <= 1 {
 		return plugin.Support{Algorithms: []plugin.Algorithm{{Name: pieces, Latency: 1, Bandwidth: 1000}}}
 	}
-	return t.Transport.Supports(req)
+	s := t.Transport.Supports(req)
+	if req.Collective == plugin.AllReduce && len(s.Algorithms) > 0 && slices.Contains(t.some(), req.DType) {
+		s.Algorithms = append(s.Algorithms, plugin.Algorithm{Name: some, Latency: 1000, Bandwidth: 1})
+	}
+	return s
+}
+
+// some are the dtypes of the dearer all_reduce.
+func (t Transport) some() []plugin.DType {
+	if t.Flaw == "no_plan_some" {
+		return []plugin.DType{plugin.Float32}
+	}
+	return []plugin.DType{plugin.Int32, plugin.Int64}
 }
