@@ -93,19 +93,24 @@ func (e *endpoint) Prepare(ctx context.Context, req plugin.Request, algorithm st
 	if bytes := req.DType.Bytes(); req.Collective == plugin.AllToAllV && e.flaw == fmt.Sprintf("no_plan_%d", bytes) {
 		return nil, plugin.Errorf(plugin.Unsupported, "no plan for elements of %d bytes", bytes)
 	}
+	of := algorithm
 	switch {
 	case algorithm == pieces:
 		return e.allGatherV(req)
 	case algorithm == some && e.flaw == "no_plan_some":
 		return nil, plugin.Errorf(plugin.Unsupported, "no plan for some dtypes")
 	case algorithm == some:
-		plan, err := e.Endpoint.Prepare(ctx, req, shm.Transport{}.Supports(req).Algorithms[0].Name)
-		if err == nil {
-			plan.Algorithm = some
-		}
-		return plan, err
+		of = shm.Transport{}.Supports(req).Algorithms[0].Name
 	}
-	return e.Endpoint.Prepare(ctx, req, algorithm)
+	plan, err := e.Endpoint.Prepare(ctx, req, of)
+	if err != nil {
+		return nil, err
+	}
+	plan.Algorithm = algorithm
+	if e.flaw == "recv_8" && req.Collective == plugin.Recv && req.DType.Bytes() == 8 {
+		emptyCopies(plan)
+	}
+	return plan, nil
 }
 
 // Allocate gives memory of an earlier window as it is, if that is the flaw.

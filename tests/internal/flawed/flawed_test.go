@@ -15,7 +15,10 @@ import (
 
 func TestMain(m *testing.M) {
 	host.Register(flawed.Transport{})
-	for _, flaw := range flawed.Flaws {
+	for i, flaw := range flawed.Flaws {
+		if i > 0 && flawed.Flaws[i-1].Name == flaw.Name {
+			continue // several scenarios find it
+		}
 		host.Register(flawed.Transport{Flaw: flaw.Name})
 	}
 	pool.Main() // ranks are copies of this binary
