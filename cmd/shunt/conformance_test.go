@@ -6,10 +6,15 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"reflect"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 
 	"github.com/shunt-ccl/shunt/host"
@@ -118,4 +123,58 @@ func TestConformanceStopsWithWhatHasEnded(t *testing.T) {
 		require.Regexp(t, "^close/w2/", last.Name)
 		require.Contains(t, last.Detail, want)
 	}
+}
+
+// What a failure says to run again has every flag that changes how a case runs.
+func TestConformanceRunsACaseAgain(t *testing.T) {
+	values := map[string]string{
+		"transport": "process:" + os.DevNull, "hosts": "2", "memory": "cuda", "mode": "graph,mixed", "symmetric": "true",
+		"short": "true", "seed": "7", "timeout": "5s",
+	}
+	chooses := []string{"ranks", "filter", "stop-after", "max-failures"} // which cases run
+	reports := []string{"junit", "json-file", "verbose", "help"}
+	parsed := func(args ...string) conformance.Config {
+		var s conformanceFlags
+		c := &cobra.Command{}
+		s.flags(c)
+		if err := c.ParseFlags(args); err != nil {
+			t.Fatal(args, err)
+		}
+		if err := s.check(c); err != nil {
+			t.Fatal(args, err)
+		}
+		s.config.Worlds, s.config.Filter = nil, nil
+		return s.config
+	}
+	again := func(cfg conformance.Config, hosts int) conformance.Config {
+		line := cfg.Again(&conformance.Case{Collective: plugin.AllReduce, World: 2}, hosts)
+		args, ok := strings.CutPrefix(strings.ReplaceAll(line, "'", ""), "shunt conformance ")
+		if !ok {
+			t.Fatal(line)
+		}
+		return parsed(strings.Fields(args)...)
+	}
+	newConformance().LocalFlags().VisitAll(func(f *pflag.Flag) {
+		value, hosts := values[f.Name], 1
+		switch {
+		case slices.Contains(chooses, f.Name) || slices.Contains(reports, f.Name):
+			return
+		case value == "":
+			t.Errorf("--%s: a value is missing here, or that it does not change how a case runs", f.Name)
+			return
+		case f.Name == "hosts":
+			hosts = 2
+		}
+		args := []string{"--" + f.Name + "=" + value}
+		if f.Name == "mode" || f.Name == "symmetric" {
+			args = append(args, "--memory=cuda")
+		}
+		cfg := parsed(args...)
+		if reflect.DeepEqual(cfg, parsed()) {
+			t.Errorf("%v change nothing", args)
+		}
+		if got := again(cfg, hosts); !reflect.DeepEqual(got, cfg) {
+			t.Errorf("%v: again with %+v, want %+v", args, got, cfg)
+		}
+	})
 }

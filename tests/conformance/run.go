@@ -75,6 +75,8 @@ func DefaultWorlds() []int { return []int{1, 2, 3, 4, 5, 8} }
 // there; each call, with each value of its arguments, must pass the carrier.
 func CarriedWorlds() []int { return []int{1, 2, 3} }
 
+const defaultTimeout = 30 * time.Second // of a case
+
 // poolTrouble is the number of times in a row that the ranks may fail to start before a
 // run gives up.
 const poolTrouble = 3
@@ -98,7 +100,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, plugin.Errorf(plugin.InvalidArgument, "conformance: symmetric memory is memory cuda")
 	}
 	if cfg.Timeout <= 0 {
-		cfg.Timeout = 30 * time.Second
+		cfg.Timeout = defaultTimeout
 	}
 	dir, err := os.MkdirTemp("", "shunt-conformance-")
 	if err != nil {
@@ -354,7 +356,7 @@ func (r *runner) runCase(ctx context.Context, c *Case) (_ CaseResult, poolErr bo
 	}
 	out.Time = result.Time
 	if err := result.Err(); err != nil {
-		out.Outcome, out.Detail = Failed, err.Error()+"\n"+r.repetition(c)
+		out.Outcome, out.Detail = Failed, err.Error()+"\nagain: "+r.cfg.Again(c, r.hosts)
 		if s := scenarioNamed(c.Scenario); s != nil {
 			out.Detail = fmt.Sprintf("%s: %s\n", s.name, s.doc) + out.Detail
 		}
@@ -364,18 +366,30 @@ func (r *runner) runCase(ctx context.Context, c *Case) (_ CaseResult, poolErr bo
 	return out, false
 }
 
-// repetition says how a case is run again as it was, by its flags; a Config has the
-// same names.
-func (r *runner) repetition(c *Case) string {
-	flags := fmt.Sprintf("--transport %s -n %d --seed %d --filter '^%s$'", r.cfg.Transport, c.World, r.cfg.Seed,
+// Again returns the command that runs a case, which ran on so many hosts, again as it was. Options without a flag are
+// not in it.
+func (cfg *Config) Again(c *Case, hosts int) string {
+	flags := fmt.Sprintf("--transport %s -n %d --seed %d --filter '^%s$'", cfg.Transport, c.World, cfg.Seed,
 		regexp.QuoteMeta(c.Name()))
-	if r.cfg.Short {
+	if cfg.Short {
 		flags = "--short " + flags
 	}
-	if r.hosts > 1 {
-		flags += fmt.Sprintf(" --hosts %d", r.hosts)
+	if hosts > 1 {
+		flags += fmt.Sprintf(" --hosts %d", hosts)
 	}
-	return "again: shunt conformance " + flags
+	if cfg.Memory != plugin.MemoryKindHost {
+		flags += " --memory " + cfg.Memory.String()
+	}
+	if cfg.Symmetric {
+		flags += " --symmetric"
+	}
+	for _, mode := range cfg.Modes {
+		flags += " --mode " + string(mode)
+	}
+	if cfg.Timeout > 0 && cfg.Timeout != defaultTimeout {
+		flags += " --timeout " + cfg.Timeout.String()
+	}
+	return "shunt conformance " + flags
 }
 
 // judge compares what the ranks say: they must have skipped alike and run the
