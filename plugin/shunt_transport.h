@@ -95,7 +95,7 @@ typedef struct shunt_request {
 
 /* A named way to do one collective; cost = latency + bytes / bandwidth. */
 typedef struct shunt_algorithm {
-  char name[SHUNT_MAX_NAME]; /* a-z, 0-9, _-.+, and / within it: as in SHUNT_ALGO */
+  char name[SHUNT_MAX_NAME]; /* a-z, 0-9, _-.+, and / within it, with a zero behind: as in SHUNT_ALGO */
   int64_t min_bytes;
   int64_t max_bytes; /* 0: no limit */
   double latency;    /* microseconds */

@@ -27,8 +27,8 @@ func (s Support) Validate() error {
 		return Errorf(Protocol, "neither algorithms nor a reason")
 	}
 	for i, a := range s.Algorithms {
-		if a.Name == "" || len(a.Name) > MaxName {
-			return Errorf(Protocol, "algorithm name of %d bytes, want 1 to %d", len(a.Name), MaxName)
+		if a.Name == "" || len(a.Name) >= MaxName { // in C a zero ends it
+			return Errorf(Protocol, "algorithm name of %d bytes, want 1 to %d", len(a.Name), MaxName-1)
 		}
 		if strings.Trim(a.Name, "/") != a.Name || strings.ContainsFunc(a.Name, func(r rune) bool {
 			return !strings.ContainsRune(AlgorithmLetters, r)

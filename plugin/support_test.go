@@ -24,8 +24,7 @@ func TestSupportIsValidated(t *testing.T) {
 	}
 	for name, change := range map[string]func(*Algorithm){
 		"no name": func(a *Algorithm) { a.Name = "" }, "long name": func(a *Algorithm) {
-			a.Name = strings.Repeat("a",
-				MaxName+1)
+			a.Name = strings.Repeat("a", MaxName)
 		},
 		"broken name": func(a *Algorithm) { a.Name = "a\x00" }, "upper case": func(a *Algorithm) { a.Name = "Ring" }, "empty range": func(a *Algorithm) { a.MinBytes = 3 },
 		"unknown numerics": func(a *Algorithm) { a.Numerics = NumericsOwn + 1 },

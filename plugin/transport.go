@@ -186,7 +186,7 @@ type Support struct {
 // Algorithm is a named way to do one collective, with its limits and a static
 // estimate of its cost: Latency + bytes / Bandwidth.
 type Algorithm struct {
-	Name      string   // as in SHUNT_ALGO: AlgorithmLetters, at most MaxName bytes
+	Name      string   // as in SHUNT_ALGO: AlgorithmLetters, fewer than MaxName bytes
 	MinBytes  int64    // smallest message, in Request.Bytes
 	MaxBytes  int64    // largest message; 0 means no limit
 	Latency   float64  // microseconds

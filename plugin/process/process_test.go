@@ -40,6 +40,9 @@ func TestProcessIsAsTheTransportItself(t *testing.T) {
 	}
 	send := plugin.Request{Collective: plugin.Send, World: 2}
 	require.Equal(t, local.Supports(send), remote.Supports(send))
+	longest := plugin.Request{World: 1006}
+	require.NoError(t, local.Supports(longest).Validate())
+	require.Equal(t, local.Supports(longest), remote.Supports(longest))
 
 	e := open(t, c)
 	require.Len(t, e.Regions(), 2)
@@ -246,6 +249,7 @@ func TestHostileRepliesAreRejected(t *testing.T) {
 		1001: "latency NaN",
 		1002: "reason has 65536 bytes, want at most 512",
 		1003: "1000 algorithms, want at most 32",
+		1005: "algorithm name of 64 bytes, want 1 to 63",
 	} {
 		s := c.Transport().Supports(plugin.Request{World: world})
 		require.Empty(t, s.Algorithms)

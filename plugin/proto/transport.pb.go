@@ -473,7 +473,7 @@ func (x *SupportsReply) GetReason() string {
 // Algorithm is a named way to do one collective; cost = latency + bytes / bandwidth.
 type Algorithm struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // a-z, 0-9, _-.+, and / within it; at most 64 bytes
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // a-z, 0-9, _-.+, and / within it; at most 63 bytes
 	MinBytes      int64                  `protobuf:"varint,2,opt,name=min_bytes,json=minBytes,proto3" json:"min_bytes,omitempty"`
 	MaxBytes      int64                  `protobuf:"varint,3,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"` // 0: no limit
 	Latency       float64                `protobuf:"fixed64,4,opt,name=latency,proto3" json:"latency,omitempty"`                  // microseconds

@@ -83,6 +83,13 @@ func (Transport) Supports(r plugin.Request) plugin.Support {
 		return plugin.Support{Algorithms: make([]plugin.Algorithm, 1000)}
 	case r.World == 1004:
 		panic("supports panics")
+	case r.World == 1005: // names that differ where a C array ends
+		return plugin.Support{Algorithms: []plugin.Algorithm{
+			{Name: strings.Repeat("a", plugin.MaxName-1) + "b", Latency: 1, Bandwidth: 1},
+			{Name: strings.Repeat("a", plugin.MaxName-1) + "c", Latency: 1, Bandwidth: 1}}}
+	case r.World == 1006: // the longest name, and a reason whose last character a C array would cut in two
+		return plugin.Support{Reason: strings.Repeat("é", plugin.MaxText/2), Algorithms: []plugin.Algorithm{
+			{Name: strings.Repeat("a", plugin.MaxName-1), Latency: 1, Bandwidth: 1}}}
 	case r.Collective == plugin.Broadcast && r.PeerRead:
 		return plugin.Support{Algorithms: []plugin.Algorithm{{Name: "peer", Latency: 1, Bandwidth: 1}}}
 	case r.Collective == plugin.AllGather && r.Symmetric:

@@ -27,6 +27,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/cgo"
+	"strings"
 	"time"
 	"unsafe"
 
@@ -77,13 +78,15 @@ func goRequest(r *C.shunt_request) plugin.Request {
 	}
 }
 
-// put copies a Go string into a C array, cut to fit.
+// put copies a Go string into a C array, cut to fit between characters.
 func put(to []C.char, s string) {
-	n := min(len(s), len(to)-1)
-	for i := range n {
+	if len(s) >= len(to) {
+		s = strings.ToValidUTF8(s[:len(to)-1], "")
+	}
+	for i := range len(s) {
 		to[i] = C.char(s[i])
 	}
-	to[n] = 0
+	to[len(s)] = 0
 }
 
 //export shunt_export_supports
