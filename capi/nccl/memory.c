@@ -145,10 +145,12 @@ ncclResult_t nc_WinGetUserPtr(ncclComm_t comm, ncclWindow_t handle, void **out) 
   return ncclSuccess;
 }
 
-/* Where all goes to the real library, so does its memory; else it is plain memory of the device, which Shunt's peers
- * map as any other. */
+/* from_real: whether memory is the real library's, which registers no other kind as its windows. Else it is plain
+ * memory of the device, which Shunt's peers map as any other. */
+static bool from_real(void) { return nc_settings()->forward || nc_settings()->given[NC_ncclCommWindowRegister]; }
+
 ncclResult_t nc_MemAlloc(void **memory, size_t size) {
-  if (nc_settings()->forward) {
+  if (from_real()) {
     if (nc_real(NC_ncclMemAlloc) == NULL)
       return nc_lacks(NULL, NC_ncclMemAlloc);
     return NC_REAL(ncclMemAlloc)(memory, size);
@@ -170,7 +172,7 @@ ncclResult_t nc_MemAlloc(void **memory, size_t size) {
 }
 
 ncclResult_t nc_MemFree(void *memory) {
-  if (nc_settings()->forward) {
+  if (from_real()) {
     if (nc_real(NC_ncclMemFree) == NULL)
       return nc_lacks(NULL, NC_ncclMemFree);
     return NC_REAL(ncclMemFree)(memory);

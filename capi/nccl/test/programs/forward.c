@@ -94,6 +94,7 @@ static void unsupported(void) {
   ncclResult_t result;
   uint64_t value;
   float scalar = 2, values[2] = {1, 0};
+  void *memory = NULL;
   ncclUniqueId id;
   for (int l = 0; l < here; l++)
     comms[l] = ranks[l].comm;
@@ -110,6 +111,9 @@ static void unsupported(void) {
   }
   WANT(logged("ncclCommInitRank ") == here && logged("ncclCommMemStats comm=0xfa4e") == 2 * here);
   WANT(logged("ncclGetUniqueId") == (ranks[0].rank == 0));
+  CHECK(ncclMemAlloc(&memory, 64));
+  CHECK(ncclMemFree(memory));
+  WANT(memory != NULL && logged("ncclMem") == 0); /* windows are Shunt's */
   /* Shunt takes no scalar in device memory: calls with the operation go where it is. */
   for (int l = 0; l < here; l++) {
     CHECK(ncclRedOpCreatePreMulSum(&ops[l], &scalar, 7, NC_SCALAR_DEVICE, comms[l]));
@@ -166,8 +170,12 @@ static void listed(void) {
   float value = 1, got = 0;
   ncclRedOp_t ops[MOST];
   ncclWindow_t window = NULL;
+  void *memory = NULL;
   WANT(logged("ncclCommInitRank ") == here);
   log_of_fake[0] = 0;
+  CHECK(ncclMemAlloc(&memory, 64)); /* windows are given, and want the real library's memory */
+  CHECK(ncclMemFree(memory));
+  WANT(logged("ncclMemAlloc ") == 1 && logged("ncclMemFree ") == 1);
   for (int l = 0; l < here; l++) {
     ncclComm_t comm = ranks[l].comm;
     CHECK(ncclAllReduce(&value, &got, 1, 7, 0, comm, NULL));
