@@ -226,7 +226,7 @@ static ncclResult_t leave(ncclComm_t comm, const char *function, enum nc_symbol 
   if (comm->real != NULL) {
     nc_watch_end(comm, abort);
     ncclResult_t (*end)(ncclComm_t) = (ncclResult_t(*)(ncclComm_t))nc_real(symbol);
-    result = end == NULL ? nc_lacks(NULL, symbol) : end(comm->real);
+    result = end == NULL ? nc_lacks(NULL, symbol) : nc_came(NULL, end(comm->real));
     (void)nc_hand_out(comm, true); /* children that are not made by now never are */
   }
   if (comm->shunt != NULL) {

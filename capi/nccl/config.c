@@ -91,7 +91,7 @@ ncclResult_t nc_GetVersion(int *version) {
   if (nc_settings()->forward) {
     if (nc_real(NC_ncclGetVersion) == NULL)
       return nc_lacks(NULL, NC_ncclGetVersion);
-    return NC_REAL(ncclGetVersion)(version);
+    return nc_came(NULL, NC_REAL(ncclGetVersion)(version));
   }
   *version = 22809; /* what is served is that of 2.28, whatever the real one is */
   return ncclSuccess;

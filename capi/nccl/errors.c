@@ -12,6 +12,7 @@
 #include "real.h"
 
 static _Thread_local char mine[512];      /* this thread's last failure */
+static _Thread_local bool theirs;         /* that failure is the real library's, which has its text */
 static _Thread_local char returned[512];  /* what ncclGetLastError has returned */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char latest[512]; /* any thread's */
@@ -21,6 +22,7 @@ static void keep(ncclComm_t comm, const char *format, va_list arguments) {
   char text[sizeof mine];
   vsnprintf(text, sizeof text, format, arguments);
   memcpy(mine, text, sizeof mine);
+  theirs = false;
   pthread_mutex_lock(&lock);
   memcpy(latest, text, sizeof latest);
   pthread_mutex_unlock(&lock);
@@ -55,6 +57,7 @@ ncclResult_t nc_reject(ncclComm_t comm, const char *function) {
 ncclResult_t nc_recall(ncclComm_t comm) {
   pthread_mutex_lock(&comm->lock);
   memcpy(mine, comm->text, sizeof mine);
+  theirs = false;
   ncclResult_t result = comm->result;
   pthread_mutex_unlock(&comm->lock);
   return result;
@@ -113,8 +116,11 @@ const char *nc_GetErrorString(ncclResult_t result) {
 }
 
 ncclResult_t nc_came(ncclComm_t comm, ncclResult_t result) {
-  mine[0] = 0; /* the real library's text is the latest one now */
-  if (result != ncclSuccess && result != ncclInProgress && comm != NULL) {
+  if (result == ncclSuccess || result == ncclInProgress)
+    return result;
+  mine[0] = 0;
+  theirs = true;
+  if (comm != NULL) {
     pthread_mutex_lock(&comm->lock);
     comm->text[0] = 0;
     pthread_mutex_unlock(&comm->lock);
@@ -132,7 +138,7 @@ const char *nc_GetLastError(ncclComm_t comm) {
   }
   if (returned[0] == 0)
     memcpy(returned, mine, sizeof returned);
-  if (returned[0] == 0 && (real != NULL || nc_settings()->forward) && nc_real(NC_ncclGetLastError) != NULL)
+  if (returned[0] == 0 && (theirs || real != NULL || nc_settings()->forward) && nc_real(NC_ncclGetLastError) != NULL)
     return NC_REAL(ncclGetLastError)(real);
   if (returned[0] == 0) {
     pthread_mutex_lock(&lock);

@@ -353,7 +353,7 @@ ncclResult_t nc_GroupStart(void) {
   if (nc_settings()->forward) {
     if (nc_real(NC_ncclGroupStart) == NULL)
       return nc_lacks(NULL, NC_ncclGroupStart);
-    return NC_REAL(ncclGroupStart)();
+    return nc_came(NULL, NC_REAL(ncclGroupStart)());
   }
   mine.depth++;
   return ncclSuccess;
@@ -392,7 +392,7 @@ ncclResult_t nc_GroupEnd(void) {
   if (nc_settings()->forward) {
     if (nc_real(NC_ncclGroupEnd) == NULL)
       return nc_lacks(NULL, NC_ncclGroupEnd);
-    ncclResult_t ended = NC_REAL(ncclGroupEnd)();
+    ncclResult_t ended = nc_came(NULL, NC_REAL(ncclGroupEnd)());
     (void)nc_hand_out(NULL, ended != ncclSuccess && ended != ncclInProgress);
     return ended;
   }
@@ -405,7 +405,7 @@ ncclResult_t nc_GroupSimulateEnd(ncclSimInfo_t *info) {
   if (nc_settings()->forward) {
     if (nc_real(NC_ncclGroupSimulateEnd) == NULL)
       return nc_lacks(NULL, NC_ncclGroupSimulateEnd);
-    return NC_REAL(ncclGroupSimulateEnd)(info);
+    return nc_came(NULL, NC_REAL(ncclGroupSimulateEnd)(info));
   }
   if (mine.depth == 0)
     return nc_fail(NULL, ncclInvalidUsage, "ncclGroupSimulateEnd: this thread has no open group");

@@ -230,7 +230,7 @@ static ncclResult_t forward_all(ncclComm_t *comms, int count, const int *devices
   ncclComm_t *real = calloc((size_t)count, sizeof *real);
   if (real == NULL)
     return nc_fail(NULL, ncclSystemError, "ncclCommInitAll: no memory for %d communicators", count);
-  ncclResult_t result = NC_REAL(ncclCommInitAll)(real, count, devices);
+  ncclResult_t result = nc_came(NULL, NC_REAL(ncclCommInitAll)(real, count, devices));
   for (int i = 0; i < count && result == ncclSuccess; i++) {
     ncclComm_t made = nc_allocate();
     if (made == NULL) {

@@ -153,7 +153,7 @@ ncclResult_t nc_MemAlloc(void **memory, size_t size) {
   if (from_real()) {
     if (nc_real(NC_ncclMemAlloc) == NULL)
       return nc_lacks(NULL, NC_ncclMemAlloc);
-    return NC_REAL(ncclMemAlloc)(memory, size);
+    return nc_came(NULL, NC_REAL(ncclMemAlloc)(memory, size));
   }
   if (memory == NULL)
     return nc_fail_alone(NULL, ncclInvalidArgument, "ncclMemAlloc: ptr is NULL");
@@ -175,7 +175,7 @@ ncclResult_t nc_MemFree(void *memory) {
   if (from_real()) {
     if (nc_real(NC_ncclMemFree) == NULL)
       return nc_lacks(NULL, NC_ncclMemFree);
-    return NC_REAL(ncclMemFree)(memory);
+    return nc_came(NULL, NC_REAL(ncclMemFree)(memory));
   }
   if (nc_settings()->memory == SHUNT_MEMORY_HOST) {
     free(memory);

@@ -147,7 +147,7 @@ ncclResult_t nc_fail_alone(ncclComm_t comm, ncclResult_t result, const char *for
 ncclResult_t nc_recall(ncclComm_t comm);
 /* nc_shunt_failed is nc_fail with the text that Shunt has left in this thread. */
 ncclResult_t nc_shunt_failed(ncclComm_t comm, shunt_status status);
-/* nc_came is behind each call of the real library: what it returned. */
+/* nc_came is behind each call of the real library whose result the program gets: of a failure it has the text. */
 ncclResult_t nc_came(ncclComm_t comm, ncclResult_t result);
 ncclResult_t nc_result_of(shunt_status status);
 /* A line in the form of Shunt's log, if SHUNT_LOG shows that level. */

@@ -82,7 +82,7 @@ ncclResult_t nc_GetUniqueId(ncclUniqueId *id) {
   if (nc_settings()->forward) {
     if (nc_real(NC_ncclGetUniqueId) == NULL)
       return nc_lacks(NULL, NC_ncclGetUniqueId);
-    return NC_REAL(ncclGetUniqueId)(id);
+    return nc_came(NULL, NC_REAL(ncclGetUniqueId)(id));
   }
   pthread_once(&warned, warn_of_comm_id);
   result = nc_open_shunt(NULL);

@@ -45,6 +45,14 @@ func TestForwardTellsEveryRank(t *testing.T) {
 	}
 }
 
+// TestLastErrorOfTheRealLibrary: ncclGetLastError(NULL) is the text of the thread's latest failure.
+func TestLastErrorOfTheRealLibrary(t *testing.T) {
+	binary := program(t, "forward")
+	all := []string{"SHUNT_NCCL_FORWARD=all", "SHUNT_NCCL_LIBRARY=" + stand(t, "fake.so"), "SCENARIO=latest"}
+	_, err := run(t, all, binary)
+	require.NoError(t, err)
+}
+
 func TestForwardRefusesWhatItCannotGive(t *testing.T) {
 	binary := program(t, "forward")
 	all := []string{"SHUNT_NCCL_FORWARD=all", "SHUNT_NCCL_LIBRARY=" + stand(t, "fake.so"), "SCENARIO=foreign"}

@@ -19,6 +19,7 @@ static char expected[1024];
 static char *log_of_fake;
 static ncclResult_t *result_of_fake;
 static nc_type_ncclGetLastError *last_error;
+static nc_type_ncclGetVersion *version;
 static int failures, calls;
 static bool lacking;
 
@@ -80,6 +81,9 @@ static void call(void *library, const struct entry *e, ncclResult_t result) {
     e->call(function, (ncclComm_t)(void *)stranger, NULL);
     return;
   }
+  int number;
+  *result_of_fake = ncclSystemError;
+  version(&number); /* ncclGetLastError is theirs behind a failure of theirs */
   *result_of_fake = ncclSuccess;
   nc_type_ncclCommInitRank *init = (nc_type_ncclCommInitRank *)dlsym(library, "ncclCommInitRank");
   init(&comm, 2, (ncclUniqueId){"id"}, 1);
@@ -107,7 +111,7 @@ int main(int argc, char **argv) {
     return 1;
   }
   last_error = (nc_type_ncclGetLastError *)dlsym(library, "ncclGetLastError");
-  nc_type_ncclGetVersion *version = (nc_type_ncclGetVersion *)dlsym(library, "ncclGetVersion");
+  version = (nc_type_ncclGetVersion *)dlsym(library, "ncclGetVersion");
   int number = 0;
   if (strcmp(mode, "loaded") == 0 && dlopen(argv[2], RTLD_NOW | RTLD_LOCAL) == NULL) { /* as import torch does */
     fprintf(stderr, "%s\n", dlerror());

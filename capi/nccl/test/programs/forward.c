@@ -1,7 +1,7 @@
 /*
  * forward.c: SHUNT_NCCL_FORWARD with a list, over the stand-in for the real NCCL, on host memory and in both modes of
  * ranks.h. SCENARIO says what is given and what is called: unsupported, listed, missing, failing, stuck, differing,
- * abort or leave.
+ * abort or leave; or all: foreign or latest.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -153,7 +153,17 @@ static void unsupported(void) {
   WANT(result == ncclSuccess && logged("ncclCommGetAsyncError comm=0xfa4e") == 1);
   *result_of_fake = ncclRemoteError;
   WANT(ncclCommMemStats(children[0], 1, &value) == ncclRemoteError);
-  WANT(strcmp(ncclGetLastError(children[0]), "fake") == 0);
+  WANT(strcmp(ncclGetLastError(children[0]), "fake") == 0 && strcmp(ncclGetLastError(NULL), "fake") == 0);
+  *result_of_fake = ncclSuccess;
+  /* NULL is this thread's latest failure, whichever library's, also behind calls that do not fail. */
+  CHECK(ncclCommGetAsyncError(children[0], &result));
+  WANT(strcmp(ncclGetLastError(NULL), "fake") == 0);
+  WANT(ncclCommCount(children[0], NULL) == ncclInvalidArgument);
+  CHECK(ncclCommGetAsyncError(children[0], &result));
+  WANT(strstr(ncclGetLastError(NULL), "count is NULL") != NULL);
+  *result_of_fake = ncclSystemError;
+  WANT(ncclParamBind(NULL, NULL) == ncclSystemError); /* of no communicator */
+  WANT(strcmp(ncclGetLastError(NULL), "fake") == 0);
   *result_of_fake = ncclSuccess;
   sum(comms, world); /* all ranks have come here */
   for (int l = 0; l < here; l++)
@@ -290,6 +300,37 @@ static int foreign(void) {
   return 0;
 }
 
+/* The real library alone serves this rank: a failure of its has its text, also behind one that this library has
+ * found. */
+static int latest(void) {
+  ncclUniqueId id = {"theirs"};
+  ncclComm_t comm, other;
+  void *memory = NULL;
+  int version;
+  open_fake();
+  CHECK(ncclCommInitRank(&comm, 2, id, 1));
+#define THEIRS(call)                                                                              \
+  do {                                                                                            \
+    *result_of_fake = ncclSuccess;                                                                \
+    WANT(ncclCommCount(NULL, NULL) == ncclInvalidArgument);                                       \
+    CHECK(ncclGetVersion(&version));                                                              \
+    WANT(strstr(ncclGetLastError(NULL), "the communicator is NULL") != NULL);                     \
+    *result_of_fake = ncclSystemError;                                                            \
+    WANT((call) == ncclSystemError && strcmp(ncclGetLastError(NULL), "fake") == 0);               \
+  } while (0)
+  THEIRS(ncclGetVersion(&version));
+  THEIRS(ncclGetUniqueId(&id));
+  THEIRS(ncclGroupStart());
+  THEIRS(ncclGroupEnd());
+  THEIRS(ncclGroupSimulateEnd(NULL));
+  THEIRS(ncclMemAlloc(&memory, 64));
+  THEIRS(ncclMemFree(memory));
+  THEIRS(ncclCommInitAll(&other, 1, NULL));
+  THEIRS(ncclAllReduce(NULL, NULL, 1, 7, 0, comm, NULL));
+  THEIRS(ncclCommDestroy(comm));
+  return 0;
+}
+
 static int refused(const char *words) {
   ncclUniqueId id;
   ncclComm_t comm;
@@ -307,6 +348,8 @@ int main(int argc, char **argv) {
     return refused(getenv("WORDS"));
   if (strcmp(scenario, "foreign") == 0)
     return foreign();
+  if (strcmp(scenario, "latest") == 0)
+    return latest();
   here = strcmp(argv[1], "thread") == 0 ? atoi(argv[2]) : 1;
   ranks[0].rank = here > 1 ? 0 : atoi(argv[3]);
   open_fake();
