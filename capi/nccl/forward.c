@@ -333,12 +333,12 @@ ncclResult_t nc_make_failure(void) {
 
 ncclComm_t nc_real_or_make(ncclComm_t comm, enum nc_symbol symbol) {
   ncclComm_t real = nc_only_real(comm);
-  if (real != NULL || !nc_is_ready(comm))
-    return real;
   bool wanted = nc_settings()->given[symbol] || (symbol == NC_ncclRedOpCreatePreMulSum && nc_settings()->pairs);
-  if (!wanted)
-    return NULL;
-  if (comm->real == NULL) {
+  if (real != NULL || !wanted)
+    return real;
+  if (nc_any_real(comm) == NULL) {
+    if (!nc_is_ready(comm)) /* it is made over Shunt's, which has a job, or has ended */
+      return NULL;
     nc_log("info", "%s on rank %d makes a communicator of NVIDIA's NCCL", nc_name(symbol), comm->rank);
     atomic_fetch_add(&comm->jobs, 1); /* it is not closed meanwhile */
     failure = make_real(comm);
@@ -349,5 +349,5 @@ ncclComm_t nc_real_or_make(ncclComm_t comm, enum nc_symbol symbol) {
     if (failure != ncclSuccess)
       return NULL;
   }
-  return facts[symbol].kind == NC_LACKING ? nc_enter_real(comm, symbol) : comm->real;
+  return facts[symbol].kind == NC_LACKING ? nc_enter_real(comm, symbol) : nc_any_real(comm);
 }

@@ -275,7 +275,13 @@ func TestChildrenOfTheRealLibrary(t *testing.T) {
 
 func TestLifecycle(t *testing.T) { world(t, program(t, "lifecycle"), 3) }
 
-func TestGroups(t *testing.T) { world(t, program(t, "groups"), 3) }
+func TestGroups(t *testing.T) {
+	binary, fake := program(t, "groups"), stand(t, "fake.so")
+	world(t, binary, 3)
+	t.Run("beside the real library", func(t *testing.T) {
+		world(t, binary, 3, "SHUNT_NCCL_LIBRARY="+fake, "SHUNT_NCCL_FORWARD=reduce_scatter")
+	})
+}
 
 // TestAbortOfWhatIsBeingMade: an abort after the making of a communicator, before this library has it, is not missed.
 func TestAbortOfWhatIsBeingMade(t *testing.T) {
