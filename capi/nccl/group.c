@@ -340,7 +340,9 @@ static ncclResult_t run_operations(void) {
 }
 
 ncclComm_t nc_enter_real(ncclComm_t comm, enum nc_symbol symbol) {
-  return nc_settings()->given[symbol] && nc_can_queue(comm) ? nc_group_enters(comm) : NULL;
+  bool gives_back = symbol == NC_ncclCommWindowDeregister || symbol == NC_ncclDevCommDestroy;
+  bool taken = nc_can_queue(comm) || (gives_back && nc_is_finalized(comm)); /* as Shunt takes its windows back */
+  return nc_settings()->given[symbol] && taken ? nc_group_enters(comm) : NULL;
 }
 
 ncclComm_t nc_group_enters(ncclComm_t comm) {

@@ -88,6 +88,25 @@ static void group_in_progress(ncclComm_t *comms, ncclRedOp_t *ops) {
   }
 }
 
+/* What the real library gave it takes back also behind ncclCommFinalize. */
+static void give_back(ncclComm_t *comms, bool window) {
+  for (int l = 0; l < here; l++) {
+    CHECK(ncclCommFinalize(comms[l]));
+    WANT(ncclCommMemStats(comms[l], 0, NULL) == ncclInvalidUsage);
+    CHECK(window ? ncclCommWindowDeregister(comms[l], (ncclWindow_t)comms) : ncclDevCommDestroy(comms[l], NULL));
+    CHECK(ncclCommDestroy(comms[l]));
+  }
+  WANT(logged(window ? "ncclCommWindowDeregister comm=0xfa4e" : "ncclDevCommDestroy comm=0xfa4e") == here);
+  WANT(logged("ncclCommMemStats") == 0);
+}
+
+static void split(ncclComm_t *comms, ncclComm_t *children) {
+  CHECK(ncclGroupStart());
+  for (int l = 0; l < here; l++)
+    CHECK(ncclCommSplit(comms[l], 0, 0, &children[l], NULL));
+  CHECK(ncclGroupEnd());
+}
+
 static void unsupported(void) {
   ncclComm_t comms[MOST], children[MOST], grown;
   ncclRedOp_t ops[MOST];
@@ -140,10 +159,7 @@ static void unsupported(void) {
   WANT(logged("ncclRedOpDestroy op=77 comm=0xfa4e") == here);
   WANT(ncclReduceScatter(values, values + 1, 1, 7, ops[0], comms[0], NULL) == ncclInvalidArgument);
   /* Communicators that are made of it have their own; an asynchronous error of either is returned. */
-  CHECK(ncclGroupStart());
-  for (int l = 0; l < here; l++)
-    CHECK(ncclCommSplit(comms[l], 0, 0, &children[l], NULL));
-  CHECK(ncclGroupEnd());
+  split(comms, children);
   WANT(logged("ncclCommSplit") == 0);
   log_of_fake[0] = 0;
   for (int l = 0; l < here; l++)
@@ -170,6 +186,11 @@ static void unsupported(void) {
     CHECK(ncclCommAbort(children[l]));
   WANT(logged("ncclCommAbort comm=0xfa4e") == here);
   WANT(ncclCommMemStats(children[0], 1, &value) == ncclInvalidArgument);
+  split(comms, children);
+  for (int l = 0; l < here; l++)
+    CHECK(ncclDevCommCreate(children[l], NULL, NULL));
+  log_of_fake[0] = 0;
+  give_back(children, false);
   CHECK(ncclCommGetUniqueId(comms[0], &id));
   CHECK(ncclCommGrow(comms[0], world + 1, &id, ranks[0].rank, &grown, NULL));
   WANT(logged("ncclCommGrow comm=0xfa4e") == 1);
@@ -180,6 +201,7 @@ static void listed(void) {
   float value = 1, got = 0;
   ncclRedOp_t ops[MOST];
   ncclWindow_t window = NULL;
+  ncclComm_t comms[MOST], children[MOST];
   void *memory = NULL;
   WANT(logged("ncclCommInitRank ") == here);
   log_of_fake[0] = 0;
@@ -205,6 +227,10 @@ static void listed(void) {
   WANT(ranks[0].rank != 0 || got == (float)world); /* by Shunt, with the same operation */
   WANT(logged("ncclReduce ") == 0);
   WANT(ncclCommMemStats(ranks[0].comm, 0, NULL) == ncclInvalidUsage);
+  for (int l = 0; l < here; l++)
+    comms[l] = ranks[l].comm;
+  split(comms, children);
+  give_back(children, true);
 }
 
 /* Rank 1 has no library, or one that fails, and the others may be stuck in theirs: every rank gets the error, and Shunt
