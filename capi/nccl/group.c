@@ -21,6 +21,7 @@ struct group {
   shunt_comm *theirs; /* at the end, and of these: */
   shunt_operation *ordered;
   bool real; /* the real NCCL has a group of this thread too */
+  int real_depth; /* or, where it serves everything, so many in one another */
   bool kept; /* the key's destructor ends it with the thread */
 };
 
@@ -351,11 +352,23 @@ ncclComm_t nc_group_enters(ncclComm_t comm) {
   return nc_any_real(comm);
 }
 
+const void *nc_real_group(void) { return mine.real_depth > 0 ? &mine : NULL; }
+
+/* end_real_group is behind a call that ends a group of the real library, where that serves everything. */
+static ncclResult_t end_real_group(ncclResult_t ended) {
+  if (mine.real_depth == 1)
+    (void)nc_hand_out(NULL, ended != ncclSuccess && ended != ncclInProgress);
+  mine.real_depth -= mine.real_depth > 0;
+  return nc_came(NULL, ended);
+}
+
 ncclResult_t nc_GroupStart(void) {
   if (nc_settings()->forward) {
     if (nc_real(NC_ncclGroupStart) == NULL)
       return nc_lacks(NULL, NC_ncclGroupStart);
-    return nc_came(NULL, NC_REAL(ncclGroupStart)());
+    ncclResult_t started = nc_came(NULL, NC_REAL(ncclGroupStart)());
+    mine.real_depth += started == ncclSuccess;
+    return started;
   }
   mine.depth++;
   return ncclSuccess;
@@ -394,9 +407,7 @@ ncclResult_t nc_GroupEnd(void) {
   if (nc_settings()->forward) {
     if (nc_real(NC_ncclGroupEnd) == NULL)
       return nc_lacks(NULL, NC_ncclGroupEnd);
-    ncclResult_t ended = nc_came(NULL, NC_REAL(ncclGroupEnd)());
-    (void)nc_hand_out(NULL, ended != ncclSuccess && ended != ncclInProgress);
-    return ended;
+    return end_real_group(NC_REAL(ncclGroupEnd)());
   }
   if (mine.depth == 0)
     return nc_fail(NULL, ncclInvalidUsage, "ncclGroupEnd: this thread has no open group");
@@ -407,7 +418,7 @@ ncclResult_t nc_GroupSimulateEnd(ncclSimInfo_t *info) {
   if (nc_settings()->forward) {
     if (nc_real(NC_ncclGroupSimulateEnd) == NULL)
       return nc_lacks(NULL, NC_ncclGroupSimulateEnd);
-    return nc_came(NULL, NC_REAL(ncclGroupSimulateEnd)(info));
+    return end_real_group(NC_REAL(ncclGroupSimulateEnd)(info));
   }
   if (mine.depth == 0)
     return nc_fail(NULL, ncclInvalidUsage, "ncclGroupSimulateEnd: this thread has no open group");

@@ -122,12 +122,15 @@ bool nc_hand_out(ncclComm_t parent, bool failed) {
   for (ncclComm_t comm = nc_comms; comm < nc_comms + NC_COMMUNICATORS; comm++) {
     if (atomic_load(&comm->state) != NC_PENDING || comm->out == NULL)
       continue;
+    bool ends = parent == NULL && comm->group != NULL && comm->group == nc_real_group();
+    if (ends)
+      comm->group = NULL;
     if (__atomic_load_n(&comm->real, __ATOMIC_ACQUIRE) != NULL) {
       ncclComm_t *out = comm->out;
       comm->out = NULL;
       (void)nc_made(comm, ncclSuccess);
       __atomic_store_n(out, comm, __ATOMIC_RELEASE);
-    } else if (failed && (parent == NULL ? pthread_equal(comm->maker, pthread_self()) : comm->parent == parent)) {
+    } else if (failed && (ends || comm->parent == parent)) {
       nc_release(comm);
     } else {
       waits = waits || comm->parent == parent;
@@ -152,7 +155,7 @@ static ncclResult_t wrapped(ncclComm_t made, ncclComm_t *out, ncclComm_t parent,
   }
   pthread_mutex_lock(&awaited_lock);
   made->parent = parent;
-  made->maker = pthread_self();
+  made->group = nc_real_group();
   made->out = out;
   atomic_fetch_add(&awaited, 1);
   pthread_mutex_unlock(&awaited_lock);

@@ -53,8 +53,8 @@ struct ncclComm {
   pthread_mutex_t lock; /* of what follows, and of the end of PENDING */
   pthread_cond_t changed;
   ncclComm_t parent; /* while it is being made of that one, which outlives this; else NULL */
-  ncclComm_t *out;   /* what the program gets it in when the real NCCL has made it, in a group of maker; else NULL */
-  pthread_t maker;
+  ncclComm_t *out;   /* what the program gets it in when the real NCCL has made it; else NULL */
+  const void *group; /* nc_real_group, where it is made in one that has not ended; else NULL */
   struct nc_op *ops;
   int op_count;
   struct nc_ring *ring;
@@ -68,7 +68,7 @@ extern struct ncclComm nc_comms[NC_COMMUNICATORS] __attribute__((visibility("hid
 
 /* nc_hand_out gives the program the children that the real library has made by now, and returns whether parent has one
  * that it still makes. With failed, those of parent that are not there will not come, or, if parent is NULL, those of
- * this thread. */
+ * this thread's group, which ends. */
 bool nc_hand_out(ncclComm_t parent, bool failed);
 
 /* nc_is_ours: whether a pointer is the place of a communicator. It is not followed. */
@@ -233,6 +233,9 @@ static inline bool nc_can_queue(ncclComm_t comm) {
 }
 /* nc_group_makes: whether a job of this thread's group makes the communicator, or runs on it. */
 bool nc_group_makes(ncclComm_t comm);
+
+/* nc_real_group is this thread's open group of the real NCCL, where that serves everything; NULL: there is none. */
+const void *nc_real_group(void);
 
 /* nc_group_failed tells this thread's group, if there is one, of a call's failure and why; it returns the failure. */
 ncclResult_t nc_group_failed(ncclResult_t result, const char *text);

@@ -48,6 +48,21 @@ static int aborted_parent(ncclUniqueId id, bool *late, ncclResult_t *result) {
   return 0;
 }
 
+/* A group that fails ends what is made in it, and nothing else of its thread. */
+static void failing_group(ncclComm_t comm, ncclResult_t *result) {
+  for (int inside = 0; inside < 2; inside++) {
+    CHECK(ncclGroupStart());
+    for (int i = 0; i < inside; i++) {
+      CHECK(ncclGroupStart());
+      CHECK(ncclGroupEnd());
+    }
+    CHECK(ncclAllReduce(NULL, NULL, 1, 7, 0, comm, NULL));
+    *result = ncclSystemError;
+    WANT(ncclGroupEnd() == ncclSystemError);
+    *result = ncclSuccess;
+  }
+}
+
 int main(int argc, char **argv) {
   ncclUniqueId id = {"an id"};
   dlopen(getenv("SHUNT_NCCL_LIBRARY"), RTLD_NOW | RTLD_LOCAL);
@@ -86,13 +101,17 @@ int main(int argc, char **argv) {
   /* In the background. */
   for (int i = 0; i < 2; i++) {
     int other = 1 - i;
+    if (i == 1) /* in a group, which ends before */
+      CHECK(ncclGroupStart());
     *result = ncclInProgress;
     WANT(ncclCommShrink(comms[i], &other, 1, &children[i], NULL, 0) == ncclInProgress);
+    WANT(i == 0 || ncclGroupEnd() == ncclInProgress);
     *result = ncclSuccess;
     CHECK(ncclCommGetAsyncError(comms[i], &async));
     WANT(async == ncclInProgress && children[i] == NULL);
     CHECK(ncclCommGetAsyncError(comms[other], &async));
     WANT(async == ncclSuccess);
+    failing_group(comms[other], result);
     write();
     CHECK(ncclCommGetAsyncError(comms[i], &async));
     WANT(async == ncclSuccess && children[i] != NULL);
