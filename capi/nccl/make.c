@@ -220,6 +220,9 @@ ncclResult_t nc_CommInitRankConfig(ncclComm_t *comm, int world, ncclUniqueId id,
 
 ncclResult_t nc_CommInitRankScalable(ncclComm_t *comm, int world, int rank, int ids, ncclUniqueId *id,
                                      ncclConfig_t *config) {
+  ncclResult_t result = check_id(ids > 0 ? id : NULL, "ncclCommInitRankScalable");
+  if (result != ncclSuccess)
+    return result;
   FORWARD(ncclCommInitRankScalable, comm, world, rank, ids > 0 ? id : NULL, real, world, rank, ids, id, config);
   if (ids < 1 || ids > world)
     return nc_fail(NULL, ncclInvalidArgument, "ncclCommInitRankScalable: nId is %d; want 1 to the %d ranks", ids,

@@ -27,6 +27,8 @@ func valueOf(p parameter) value {
 		return value{"%p", shown("(void *)"), numbered("comm /* %d */")}
 	case "ncclResult_t*":
 		return value{"%p", shown("(void *)"), numbered("&asynchronous /* %d */")}
+	case "ncclUniqueId*", "const ncclUniqueId*": // which the library may read
+		return value{"%p", shown("(const void *)"), numbered("&read /* %d */")}
 	case "ncclUniqueId":
 		return value{"%.7s", func(n string) string { return n + ".internal" }, numbered("(ncclUniqueId){\"id%d\"}")}
 	case "ncclTeam_t":
@@ -105,8 +107,8 @@ func every(s symbols) string {
 	b.WriteString("#include \"every.h\"\n")
 	for _, f := range s.Functions {
 		fmt.Fprintf(&b, "\nstatic void call_%s(void *function, ncclComm_t comm, ncclComm_t theirs) {\n", f.Name)
-		b.WriteString("  ncclResult_t asynchronous = 0;\n  ncclComm_t made[256] = {0};\n" +
-			"  (void)comm, (void)theirs, (void)asynchronous, (void)made;\n")
+		b.WriteString("  ncclResult_t asynchronous = 0;\n  ncclComm_t made[256] = {0};\n  ncclUniqueId read = {{0}};\n" +
+			"  (void)comm, (void)theirs, (void)asynchronous, (void)made, (void)read;\n")
 		var given []string
 		for i, p := range f.Takes {
 			given = append(given, valueOf(p).make(i))

@@ -323,6 +323,8 @@ static int foreign(void) {
   WANT(ncclCommInitRank(&comm, 2, id, 1) == ncclInvalidArgument);
   WANT(strstr(ncclGetLastError(NULL), "the unique id is Shunt's") != NULL);
   WANT(ncclCommInitRankConfig(&comm, 2, id, 1, NULL) == ncclInvalidArgument);
+  WANT(ncclCommInitRankScalable(&comm, 2, 1, 1, &id, NULL) == ncclInvalidArgument);
+  WANT(strstr(ncclGetLastError(NULL), "ncclCommInitRankScalable: the unique id is Shunt's") != NULL);
   return 0;
 }
 
