@@ -92,15 +92,17 @@ ncclResult_t nc_shunt_failed(ncclComm_t comm, shunt_status status) {
   return nc_fail(comm, own ? ncclInvalidUsage : nc_result_of(status), "%s", nc_shunt.last_error_(NULL));
 }
 
+ncclResult_t nc_not_served(ncclComm_t comm, enum nc_symbol symbol) {
+  return nc_fail(comm, ncclInvalidUsage,
+                 "%s is not served by Shunt; SHUNT_NCCL_FORWARD=unsupported gives it to NVIDIA's NCCL",
+                 nc_name(symbol));
+}
+
 ncclResult_t nc_unserved(ncclComm_t comm, enum nc_symbol symbol) {
   ncclResult_t failure = nc_make_failure();
   if (failure != ncclSuccess)
     return failure; /* its text is there */
-  if (comm != NULL && !nc_is_ready(comm))
-    return nc_reject(comm, nc_name(symbol));
-  return nc_fail(comm, ncclInvalidUsage,
-                 "%s is not served by Shunt; SHUNT_NCCL_FORWARD=unsupported gives it to NVIDIA's NCCL",
-                 nc_name(symbol));
+  return nc_is_ready(comm) ? nc_not_served(comm, symbol) : nc_reject(comm, nc_name(symbol));
 }
 
 const char *nc_GetErrorString(ncclResult_t result) {

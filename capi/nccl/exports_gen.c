@@ -407,7 +407,7 @@ API __attribute__((weak, alias("pncclGatherConfig"))) nc_type_ncclGatherConfig n
 API nc_type_ncclGetCftDeviceLeInfo pncclGetCftDeviceLeInfo;
 API ncclResult_t pncclGetCftDeviceLeInfo(ncclWindow_t window, size_t offset, int peerCft, ncclTeam_t cftTeam, ncclCftLeId_t *leId, size_t *leOffset) {
   if (nc_is_window(window))
-    return nc_unserved(NULL, NC_ncclGetCftDeviceLeInfo);
+    return nc_not_served(NULL, NC_ncclGetCftDeviceLeInfo);
   nc_type_ncclGetCftDeviceLeInfo *function = (nc_type_ncclGetCftDeviceLeInfo *)nc_real(NC_ncclGetCftDeviceLeInfo);
   if (function == NULL)
     return nc_lacks(NULL, NC_ncclGetCftDeviceLeInfo);
@@ -430,7 +430,7 @@ API __attribute__((weak, alias("pncclGetLastError"))) nc_type_ncclGetLastError n
 API nc_type_ncclGetLsaDevicePointer pncclGetLsaDevicePointer;
 API ncclResult_t pncclGetLsaDevicePointer(ncclWindow_t window, size_t offset, int lsaRank, void **outPtr) {
   if (nc_is_window(window))
-    return nc_unserved(NULL, NC_ncclGetLsaDevicePointer);
+    return nc_not_served(NULL, NC_ncclGetLsaDevicePointer);
   nc_type_ncclGetLsaDevicePointer *function = (nc_type_ncclGetLsaDevicePointer *)nc_real(NC_ncclGetLsaDevicePointer);
   if (function == NULL)
     return nc_lacks(NULL, NC_ncclGetLsaDevicePointer);
@@ -441,7 +441,7 @@ API __attribute__((weak, alias("pncclGetLsaDevicePointer"))) nc_type_ncclGetLsaD
 API nc_type_ncclGetLsaMultimemDevicePointer pncclGetLsaMultimemDevicePointer;
 API ncclResult_t pncclGetLsaMultimemDevicePointer(ncclWindow_t window, size_t offset, void **outPtr) {
   if (nc_is_window(window))
-    return nc_unserved(NULL, NC_ncclGetLsaMultimemDevicePointer);
+    return nc_not_served(NULL, NC_ncclGetLsaMultimemDevicePointer);
   nc_type_ncclGetLsaMultimemDevicePointer *function = (nc_type_ncclGetLsaMultimemDevicePointer *)nc_real(NC_ncclGetLsaMultimemDevicePointer);
   if (function == NULL)
     return nc_lacks(NULL, NC_ncclGetLsaMultimemDevicePointer);
@@ -452,7 +452,7 @@ API __attribute__((weak, alias("pncclGetLsaMultimemDevicePointer"))) nc_type_ncc
 API nc_type_ncclGetMultimemDeviceLeInfo pncclGetMultimemDeviceLeInfo;
 API ncclResult_t pncclGetMultimemDeviceLeInfo(ncclWindow_t window, size_t offset, ncclCftLeId_t *leId, size_t *leOffset) {
   if (nc_is_window(window))
-    return nc_unserved(NULL, NC_ncclGetMultimemDeviceLeInfo);
+    return nc_not_served(NULL, NC_ncclGetMultimemDeviceLeInfo);
   nc_type_ncclGetMultimemDeviceLeInfo *function = (nc_type_ncclGetMultimemDeviceLeInfo *)nc_real(NC_ncclGetMultimemDeviceLeInfo);
   if (function == NULL)
     return nc_lacks(NULL, NC_ncclGetMultimemDeviceLeInfo);
@@ -463,7 +463,7 @@ API __attribute__((weak, alias("pncclGetMultimemDeviceLeInfo"))) nc_type_ncclGet
 API nc_type_ncclGetMultimemDevicePointer pncclGetMultimemDevicePointer;
 API ncclResult_t pncclGetMultimemDevicePointer(ncclWindow_t window, size_t offset, ncclMultimemHandle_t multimem, void **outPtr) {
   if (nc_is_window(window))
-    return nc_unserved(NULL, NC_ncclGetMultimemDevicePointer);
+    return nc_not_served(NULL, NC_ncclGetMultimemDevicePointer);
   nc_type_ncclGetMultimemDevicePointer *function = (nc_type_ncclGetMultimemDevicePointer *)nc_real(NC_ncclGetMultimemDevicePointer);
   if (function == NULL)
     return nc_lacks(NULL, NC_ncclGetMultimemDevicePointer);
@@ -474,7 +474,7 @@ API __attribute__((weak, alias("pncclGetMultimemDevicePointer"))) nc_type_ncclGe
 API nc_type_ncclGetPeerDeviceLeInfo pncclGetPeerDeviceLeInfo;
 API ncclResult_t pncclGetPeerDeviceLeInfo(ncclWindow_t window, size_t offset, int peerWorld, ncclCftLeId_t *leId, size_t *leOffset) {
   if (nc_is_window(window))
-    return nc_unserved(NULL, NC_ncclGetPeerDeviceLeInfo);
+    return nc_not_served(NULL, NC_ncclGetPeerDeviceLeInfo);
   nc_type_ncclGetPeerDeviceLeInfo *function = (nc_type_ncclGetPeerDeviceLeInfo *)nc_real(NC_ncclGetPeerDeviceLeInfo);
   if (function == NULL)
     return nc_lacks(NULL, NC_ncclGetPeerDeviceLeInfo);
@@ -485,7 +485,7 @@ API __attribute__((weak, alias("pncclGetPeerDeviceLeInfo"))) nc_type_ncclGetPeer
 API nc_type_ncclGetPeerDevicePointer pncclGetPeerDevicePointer;
 API ncclResult_t pncclGetPeerDevicePointer(ncclWindow_t window, size_t offset, int peer, void **outPtr) {
   if (nc_is_window(window))
-    return nc_unserved(NULL, NC_ncclGetPeerDevicePointer);
+    return nc_not_served(NULL, NC_ncclGetPeerDevicePointer);
   nc_type_ncclGetPeerDevicePointer *function = (nc_type_ncclGetPeerDevicePointer *)nc_real(NC_ncclGetPeerDevicePointer);
   if (function == NULL)
     return nc_lacks(NULL, NC_ncclGetPeerDevicePointer);

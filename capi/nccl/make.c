@@ -456,7 +456,7 @@ ncclResult_t nc_CommGrow(ncclComm_t parent, int world, const ncclUniqueId *id, i
   static const char name[] = "ncclCommGrow";
   ncclComm_t theirs = parent == NULL ? NULL : nc_real_or_make(parent, NC_ncclCommGrow);
   if (theirs == NULL && (parent != NULL || !(nc_settings()->forward || nc_settings()->given[NC_ncclCommGrow])))
-    return nc_unserved(parent, NC_ncclCommGrow);
+    return parent == NULL ? nc_not_served(NULL, NC_ncclCommGrow) : nc_unserved(parent, NC_ncclCommGrow);
   if (nc_real(NC_ncclCommGrow) == NULL)
     return nc_lacks(parent, NC_ncclCommGrow);
   WRAP(out, world, rank, NC_REAL(ncclCommGrow)(theirs, world, id, rank, real, config), nc_watch_child(made, parent, 0),

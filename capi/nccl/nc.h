@@ -152,7 +152,9 @@ ncclResult_t nc_came(ncclComm_t comm, ncclResult_t result);
 ncclResult_t nc_result_of(shunt_status status);
 /* A line in the form of Shunt's log, if SHUNT_LOG shows that level. */
 void nc_log(const char *level, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* What Shunt does not do for a communicator, or a window, of its own. */
+/* nc_unserved fails a call that needs a communicator, for what Shunt does not do; nc_not_served, any call, with its
+ * communicator or NULL. */
+ncclResult_t nc_not_served(ncclComm_t comm, enum nc_symbol symbol);
 ncclResult_t nc_unserved(ncclComm_t comm, enum nc_symbol symbol);
 
 /* ---- report.c -------------------------------------------------------------- */

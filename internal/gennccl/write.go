@@ -200,7 +200,7 @@ func (f function) body() string {
 	comm := "NULL"
 	if f.kind() == everywhere {
 		if f.has("ncclWindow_t") {
-			fmt.Fprintf(&b, "  if (nc_is_window(window))\n    return nc_unserved(NULL, NC_%s);\n", f.Name)
+			fmt.Fprintf(&b, "  if (nc_is_window(window))\n    return nc_not_served(NULL, NC_%s);\n", f.Name)
 		}
 	} else {
 		comm = "comm"

@@ -174,6 +174,8 @@ static void calls(void) {
   REJECTED(ncclMemAlloc(NULL, 8), ncclInvalidArgument, "ptr is NULL");
   REJECTED(ncclGroupEnd(), ncclInvalidUsage, "no open group");
   REJECTED(ncclGroupSimulateEnd(NULL), ncclInvalidUsage, "no open group");
+  REJECTED(ncclCommMemStats(comm, 0, NULL), ncclInvalidUsage, "not served by Shunt");
+  REJECTED(ncclCommGrow(NULL, 2, NULL, 1, &other, NULL), ncclInvalidUsage, "not served by Shunt"); /* a new rank's */
   CHECK(ncclGroupStart());
   REJECTED(ncclGroupSimulateEnd(&(ncclSimInfo_t){.magic = 7}), ncclInvalidArgument, "simInfo.magic is 0x7");
   /* What needs nothing succeeds. */

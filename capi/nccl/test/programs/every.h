@@ -9,10 +9,13 @@
 
 #include "symbols_gen.h"
 
+/* Which library serves a function: the kinds of gennccl. */
+enum kind { BY_HAND, SERVED, WINDOWS, COLLECTIVE, FORWARDED, EVERYWHERE };
+
 struct entry {
   const char *name;
   void (*call)(void *function, ncclComm_t comm, ncclComm_t theirs);
-  int kind; /* 0: by hand, 1: served, 2: forwarded, 3: no communicator; see gennccl */
+  enum kind kind;
   bool newer, has_result;
 };
 extern const struct entry entries[];

@@ -130,6 +130,8 @@ static void unsupported(void) {
   }
   WANT(logged("ncclCommInitRank ") == here && logged("ncclCommMemStats comm=0xfa4e") == 2 * here);
   WANT(logged("ncclGetUniqueId") == (ranks[0].rank == 0));
+  WANT(ncclCommMemStats(NULL, 0, &value) == ncclInvalidArgument);
+  WANT(strstr(ncclGetLastError(NULL), "ncclCommMemStats: the communicator is NULL") != NULL);
   CHECK(ncclMemAlloc(&memory, 64));
   CHECK(ncclMemFree(memory));
   WANT(memory != NULL && logged("ncclMem") == 0); /* windows are Shunt's */
