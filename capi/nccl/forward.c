@@ -12,11 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "library.h"
 #include "memory.h"
 #include "real.h"
+#include "unique_id.h"
 #include "watch.h"
 
 static const struct {
@@ -124,16 +124,10 @@ struct word {
   char text[160]; /* why it is no success */
 };
 
-static uint64_t this_process; /* a number that no other process has */
+static uint64_t this_process;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static void number_process(void) {
-  if (getentropy(&this_process, sizeof this_process) != 0) {
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    this_process = (uint64_t)t.tv_nsec << 32 ^ (uint64_t)t.tv_sec << 16 ^ (uint64_t)getpid();
-  }
-}
+static void number_process(void) { this_process = nc_random(); }
 
 /* tell gives every rank's word to all; the array is the caller's to free. */
 static ncclResult_t tell(ncclComm_t comm, const struct word *mine, struct word **all) {

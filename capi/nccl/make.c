@@ -236,6 +236,9 @@ static ncclResult_t forward_all(ncclComm_t *comms, int count, const int *devices
   ncclComm_t *real = calloc((size_t)count, sizeof *real);
   if (real == NULL)
     return nc_fail(NULL, ncclSystemError, "ncclCommInitAll: no memory for %d communicators", count);
+  ncclUniqueId id = {{0}}; /* names them for the flight recorder */
+  uint64_t number = nc_random();
+  memcpy(id.internal, &number, sizeof number);
   ncclResult_t result = nc_came(NULL, NC_REAL(ncclCommInitAll)(real, count, devices));
   for (int i = 0; i < count && result == ncclSuccess; i++) {
     ncclComm_t made = nc_allocate();
@@ -247,7 +250,7 @@ static ncclResult_t forward_all(ncclComm_t *comms, int count, const int *devices
     made->rank = i;
     made->world = count;
     atomic_store(&made->state, NC_READY);
-    nc_watch_id(made, NULL);
+    nc_watch_id(made, &id);
     comms[i] = made;
   }
   free(real);

@@ -5,6 +5,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "library.h"
 #include "real.h"
@@ -46,6 +48,15 @@ static void encode(const unsigned char *bytes, int count, char *text) {
   if (bits > 0)
     *text++ = letters[buffer << (5 - bits) & 31];
   *text = 0;
+}
+
+uint64_t nc_random(void) {
+  uint64_t number;
+  if (getentropy(&number, sizeof number) == 0)
+    return number;
+  struct timespec t;
+  clock_gettime(CLOCK_REALTIME, &t);
+  return (uint64_t)t.tv_nsec << 32 ^ (uint64_t)t.tv_sec << 16 ^ (uint64_t)getpid();
 }
 
 bool nc_id_is_ours(const ncclUniqueId *id) { return id != NULL && memcmp(id->internal, magic, sizeof magic) == 0; }

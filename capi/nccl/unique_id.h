@@ -13,4 +13,7 @@ ncclResult_t nc_id_text(ncclComm_t comm, const ncclUniqueId *id, char *text, siz
 /* nc_id_is_ours: whether an id, or NULL, is one of Shunt's. */
 bool nc_id_is_ours(const ncclUniqueId *id);
 
+/* nc_random is a number that no other call returns, in any process. */
+uint64_t nc_random(void);
+
 #endif

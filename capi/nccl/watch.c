@@ -65,13 +65,13 @@ static void begin(ncclComm_t comm, const char *label) {
 
 /* All ranks have the same id, so they have the same label. */
 void nc_watch_id(ncclComm_t comm, const ncclUniqueId *id) {
-  if (folder() == NULL)
+  if (folder() == NULL || id == NULL)
     return;
   uint64_t hash = UINT64_C(14695981039346656037);
-  for (size_t i = 0; id != NULL && i < sizeof id->internal; i++)
+  for (size_t i = 0; i < sizeof id->internal; i++)
     hash = (hash ^ (unsigned char)id->internal[i]) * UINT64_C(1099511628211);
   char label[64];
-  snprintf(label, sizeof label, "nccl-%08x", (unsigned)(id == NULL ? (uint64_t)getpid() : hash >> 32));
+  snprintf(label, sizeof label, "nccl-%08x", (unsigned)(hash >> 32));
   begin(comm, label);
 }
 

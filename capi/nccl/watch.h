@@ -11,8 +11,7 @@ struct nc_mark {
   int64_t number; /* -1: nowhere */
 };
 
-/* nc_watch_id and nc_watch_child begin the records of a new communicator: of a unique id, or of the process where that
- * is NULL; of another communicator. */
+/* nc_watch_id and nc_watch_child begin the records of a new communicator: of a unique id; of another communicator. */
 void nc_watch_id(ncclComm_t comm, const ncclUniqueId *id);
 void nc_watch_child(ncclComm_t comm, ncclComm_t parent, int color);
 

@@ -196,12 +196,13 @@ func stand(t *testing.T, name string, flags ...string) string {
 func TestRecordsOfTheRealLibrary(t *testing.T) {
 	binary, fake := program(t, "records"), stand(t, "fake.so")
 	var whole report.Report
+	var files []os.DirEntry
 	heads := func(how string) map[string]report.Head {
 		dir := filepath.Join(t.TempDir(), "made for it")
 		_, err := run(t, []string{"SHUNT_NCCL_FORWARD=all", "SHUNT_NCCL_LIBRARY=" + fake, "SHUNT_RECORDS_DIR=" + dir}, binary,
 			how)
 		require.NoError(t, err)
-		files, err := os.ReadDir(dir)
+		files, err = os.ReadDir(dir)
 		require.NoError(t, err)
 		found := map[string]report.Head{}
 		for _, f := range files {
@@ -250,6 +251,8 @@ func TestRecordsOfTheRealLibrary(t *testing.T) {
 	newest := heads("goes_on")["1"]
 	require.Equal(t, &report.Call{Number: 3, Collective: "all_gather", State: report.Enqueued}, newest.Last)
 	require.Equal(t, "rank 1 called ncclCommAbort, after a failure: fake", newest.Failure)
+	require.Len(t, heads("all"), 2)
+	require.Len(t, files, 4, "communicators of two calls share files")
 	require.Len(t, heads("long"), 1)
 	require.Len(t, whole.Operations, 256)
 	for i, o := range whole.Operations {

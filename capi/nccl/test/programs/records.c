@@ -1,7 +1,8 @@
 /*
- * records.c abort|fail|goes_on|inside|long|TEXT: two ranks over the stand-in for NCCL. Rank 0 is one collective ahead;
- * then both abort, or rank 1's next call fails, with a text of NCCL's, and it aborts at once or goes on before, or both
- * abort while another thread is inside a call, or rank 1 aborts after more calls than are kept.
+ * records.c abort|fail|goes_on|inside|long|all|TEXT: two ranks over the stand-in for NCCL. Rank 0 is one collective
+ * ahead; then both abort, or rank 1's next call fails, with a text of NCCL's, and it aborts at once or goes on before,
+ * or both abort while another thread is inside a call, or rank 1 aborts after more calls than are kept. With all they
+ * are those of ncclCommInitAll, two times, and abort.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -31,11 +32,24 @@ static void abort_inside(ncclComm_t comm, ncclResult_t then, ncclResult_t *resul
   pthread_join(thread, NULL);
 }
 
+static int abort_all(void) {
+  ncclComm_t comms[2][2];
+  for (int i = 0; i < 2; i++)
+    CHECK(ncclCommInitAll(comms[i], 2, NULL));
+  for (int i = 0; i < 4; i++)
+    CHECK(ncclAllReduce(NULL, NULL, 300, 7, 0, comms[i / 2][i % 2], NULL));
+  for (int i = 0; i < 4; i++)
+    CHECK(ncclCommAbort(comms[i / 2][i % 2]));
+  return 0;
+}
+
 int main(int argc, char **argv) {
   ncclComm_t comms[2], child;
   ncclUniqueId id = {"an id"};
   if (argc < 2)
     return 2;
+  if (strcmp(argv[1], "all") == 0)
+    return abort_all();
   for (int rank = 0; rank < 2; rank++) {
     CHECK(ncclCommInitRank(&comms[rank], 2, id, rank));
     CHECK(ncclAllReduce(NULL, NULL, 300, 7, 0, comms[rank], NULL));
