@@ -55,10 +55,10 @@ func TestFindsShunt(t *testing.T) {
 	require.Contains(t, out, "SHUNT_LIBRARY names it")
 }
 
-// TestFindsNCCLBesideWhatIsLoaded: as pip's NCCL beside torch.
+// TestFindsNCCLBesideWhatIsLoaded: as pip's NCCL beside torch, or in a virtual environment, in a folder of any name.
 func TestFindsNCCLBesideWhatIsLoaded(t *testing.T) {
 	binary := program(t, "beside")
-	packages := filepath.Join(t.TempDir(), "site-packages")
+	packages := filepath.Join(t.TempDir(), `a[b]:*?\ü`, "site-packages")
 	paths := []string{filepath.Join(packages, "torch", "lib"), filepath.Join(packages, "nvidia", "nccl", "lib")}
 	for i, built := range []string{compile(t, "driver.so", "programs/driver.c", "-fPIC", "-shared"), stand(t, "fake.so")} {
 		text, err := os.ReadFile(built)

@@ -70,6 +70,9 @@ func (s *Library[T]) first(named string, load func(path string) (T, error)) (T, 
 		strings.Join(reasons, "; "))
 }
 
+// literal makes a pattern of a path that matches that path alone.
+var literal = strings.NewReplacer(`*`, `\*`, `?`, `\?`, `[`, `\[`, `\`, `\\`)
+
 // Places lists the paths that the library may have, most likely first: the loader's, which the program uses if it calls
 // the library itself, and those of pip's packages.
 func (s *Library[T]) Places(getenv func(string) string) []string {
@@ -85,10 +88,7 @@ func (s *Library[T]) Places(getenv func(string) string) []string {
 	}
 	for _, root := range append(roots, "/usr/local", "/usr") {
 		for _, folder := range []string{"site-packages", "dist-packages"} {
-			paths, err := filepath.Glob(filepath.Join(root, "lib", "python3*", folder, s.Package, s.Soname))
-			if err != nil {
-				continue // a root with characters of a pattern
-			}
+			paths, _ := filepath.Glob(filepath.Join(literal.Replace(root), "lib", "python3*", folder, s.Package, s.Soname))
 			slices.Sort(paths)
 			slices.Reverse(paths) // newer versions of Python first
 			found = append(found, paths...)

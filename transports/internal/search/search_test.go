@@ -19,18 +19,18 @@ func sample() *Library[string] {
 
 // The loader goes before Python's packages, of which newer versions of Python go first.
 func TestPlaces(t *testing.T) {
-	root, home := t.TempDir()+"/[odd", t.TempDir()
-	venv := t.TempDir()
+	conda, home := filepath.Join(t.TempDir(), `[odd*?\`), t.TempDir()
+	venv := filepath.Join(t.TempDir(), "a[b]:c")
 	var want []string
 	for _, folder := range []string{venv + "/lib/python3.13/site-packages", venv + "/lib/python3.12/site-packages",
-		home + "/.local/lib/python3.11/dist-packages"} {
+		conda + "/lib/python3.12/site-packages", home + "/.local/lib/python3.11/dist-packages"} {
 		path := filepath.Join(folder, "some", "lib", "libsome.so.1")
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
 		require.NoError(t, os.WriteFile(path, nil, 0o600))
 		want = append(want, path)
 	}
 	found := sample().Places(func(name string) string {
-		return map[string]string{"VIRTUAL_ENV": venv, "CONDA_PREFIX": root, "HOME": home}[name]
+		return map[string]string{"VIRTUAL_ENV": venv, "CONDA_PREFIX": conda, "HOME": home}[name]
 	})
 	assert.Equal(t, append([]string{"libsome.so.1"}, want...), found)
 }
