@@ -81,6 +81,19 @@ func openConfig(options ...string) plugin.OpenConfig {
 var allReduce = plugin.Request{Collective: plugin.AllReduce, DType: plugin.Float32, World: 4, Hosts: 1, Rank: 1,
 	Bytes: 1024}
 
+// Texts end within the arrays that carry them: an algorithm's name is as long as it may be, and a reason is cut between
+// characters.
+func TestLongestTexts(t *testing.T) {
+	loaded, local := openProbe(t), probe.Transport{}
+	want, got := local.Supports(plugin.Request{World: 1006}), loaded.Supports(plugin.Request{World: 1006})
+	require.NoError(t, got.Validate())
+	require.Equal(t, want.Algorithms, got.Algorithms)
+	require.Equal(t, strings.TrimSuffix(want.Reason, "é"), got.Reason) // a zero ends it
+	tooLong := plugin.Request{World: 1005}
+	require.ErrorContains(t, local.Supports(tooLong).Validate(), "algorithm name of 64 bytes, want 1 to 63")
+	require.Contains(t, loaded.Supports(tooLong).Reason, "algorithm name of 64 bytes, want 1 to 63")
+}
+
 // The host cannot tell a transport in a shared object from one linked in.
 func TestSharedIsAsTheTransportItself(t *testing.T) {
 	loaded, local := openProbe(t), probe.Transport{}
@@ -88,13 +101,6 @@ func TestSharedIsAsTheTransportItself(t *testing.T) {
 	require.Equal(t, local.Supports(allReduce), loaded.Supports(allReduce))
 	send := plugin.Request{Collective: plugin.Send, World: 2}
 	require.Equal(t, local.Supports(send), loaded.Supports(send))
-	longest, got := local.Supports(plugin.Request{World: 1006}), loaded.Supports(plugin.Request{World: 1006})
-	require.NoError(t, got.Validate())
-	require.Equal(t, longest.Algorithms, got.Algorithms)
-	require.Equal(t, strings.TrimSuffix(longest.Reason, "é"), got.Reason) // a zero ends it
-	tooLong := plugin.Request{World: 1005}
-	require.ErrorContains(t, local.Supports(tooLong).Validate(), "algorithm name of 64 bytes, want 1 to 63")
-	require.Contains(t, loaded.Supports(tooLong).Reason, "algorithm name of 64 bytes, want 1 to 63")
 	for _, read := range []bool{false, true} {
 		broadcast := plugin.Request{Collective: plugin.Broadcast, World: 2, PeerRead: read}
 		require.Equal(t, read, len(loaded.Supports(broadcast).Algorithms) == 1)
