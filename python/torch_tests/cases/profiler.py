@@ -55,7 +55,8 @@ def every_call_is_an_event(w, asynchronous):
 
 @case(seconds=120)
 def calls_outlive_the_profiler(w):
-    """Calls that end when nothing records any more, on whichever thread, and calls made after that."""
+    """Calls that end when nothing records any more, on whichever thread, and calls made after that: what torch's
+    profiler has recorded is not written to when it has freed that."""
     w.needs(w.judged, "names of events are each backend's own")
     with profile(activities=[ProfilerActivity.CPU]) as profiler:
         works = [dist.all_reduce(w.own(1 << 16), group=w.group, async_op=True) for _ in range(8)]
@@ -64,4 +65,4 @@ def calls_outlive_the_profiler(w):
         work.wait()
     dist.all_reduce(w.own(6), group=w.group)
     names = [e.name for e in profiler.events()]
-    assert 1 <= names.count("shunt:all_reduce") <= 8, names
+    assert names.count("shunt:all_reduce") == 8, names

@@ -67,6 +67,7 @@ WorkPtr ShuntBackend::sendOrRecvNow(shunt_collective direction, Tensors& tensors
       std::lock_guard<std::mutex> lock(mutex_);
       links = &this->links(w);
     }
+    Profiled event(w.collective, {}, tensors);
     uint64_t sequence = ++messages_;
     auto limit = timeout(c10d::kUnsetTimeout);
     auto work = sends ? links->send(tensor, peer, limit, sequence) : links->recv(tensor, peer, limit, sequence);
@@ -106,6 +107,7 @@ WorkPtr ShuntBackend::recvAnysource(Tensors& tensors, int) {
   checkOrder(tensor, w);
   TORCH_CHECK_NOT_IMPLEMENTED(tensor.is_cpu(), "shunt: ", w.str(), ": argument tensor is on ", tensor.device(),
                               "; receiving from any rank is for tensors on cpu: name src");
+  Profiled event(w.collective, {}, tensors);
   std::lock_guard<std::mutex> lock(mutex_);
   return links(w).recvAny(tensor, timeout(c10d::kUnsetTimeout), ++messages_);
 }

@@ -1,7 +1,5 @@
 #include "profile.hpp"
 
-#include <ATen/ThreadLocalState.h>
-
 #include <map>
 #include <mutex>
 #include <string>
@@ -26,15 +24,6 @@ void begin(at::RecordFunction& event, const char* collective, const std::vector<
   std::vector<c10::IValue> values;  // before reads it, and keeps none
   if (event.needsInputs()) values.assign(tensors.begin(), tensors.end());
   event.before(titleOf(collective), &values);
-}
-
-std::function<void()> beginAsync(at::StepCallbacks recorders, const char* collective,
-                                 const std::vector<at::Tensor>& tensors) {
-  auto event = std::make_shared<at::RecordFunction>(std::move(recorders));
-  event->_setAsync();
-  begin(*event, collective, tensors);
-  // What records is found by the state of the thread that made the call.
-  return at::wrapPropagateTLSState([event] { event->end(); });
 }
 
 }  // namespace shunt_torch

@@ -13,15 +13,15 @@ WorkPtr ShuntBackend::submit(const Call& call, Channel& channel, const Tensors& 
                              Job job) {
   uint64_t sequence = ++sequence_;
   if (channel.rendezvous().device.is_cuda()) return submitOnDevice(call, channel, outputs, inputs, job, sequence);
+  Profiled event(call.where.collective, inputs, outputs);
   if (!call.async) {
-    Profiled event(call.where.collective, inputs, outputs);
     channel.call(call.where, call.timeout, [&](Communicator& communicator) { job(communicator, nullptr); });
     return nullptr;
   }
   auto work = c10::make_intrusive<HostWork>(call.where, call.type, sequence, outputs,
                                             [job, where = call.where, timeout = call.timeout, &channel]() mutable {
                                               job(channel.communicator(where, timeout), nullptr);
-                                            }, inputs);
+                                            });
   channel.enqueue(work, call.where);
   return noted(std::move(work));
 }

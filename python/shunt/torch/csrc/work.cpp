@@ -6,7 +6,6 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "errors.hpp"
-#include "profile.hpp"
 #include "python.hpp"
 
 namespace shunt_torch {
@@ -75,17 +74,13 @@ bool awaitEnds(std::chrono::milliseconds limit) {
   return all;
 }
 
-HostWork::HostWork(const Where& where, OpType type, uint64_t sequence, Tensors outputs, std::function<void()> job,
-                   const Tensors& inputs)
+HostWork::HostWork(const Where& where, OpType type, uint64_t sequence, Tensors outputs, std::function<void()> job)
     : Work(where.rank, type),
       collective_(where.collective),
       group_(*where.group),
       sequence_(sequence),
       outputs_(std::move(outputs)),
-      job_(std::move(job)) {
-  if (auto to = recorders(); C10_UNLIKELY(to.has_value()))
-    recordFunctionEndCallback_ = beginAsync(std::move(*to), where.collective, inputs.empty() ? outputs_ : inputs);
-}
+      job_(std::move(job)) {}
 
 bool HostWork::run(c10::intrusive_ptr<HostWork> work, const std::function<void(bool)>& after) {
   std::exception_ptr why;

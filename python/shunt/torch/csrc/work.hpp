@@ -28,9 +28,7 @@ bool awaitEnds(std::chrono::milliseconds limit);
 // A call on host memory, run by a lane. Its job keeps the tensors alive until it has run.
 class HostWork : public Work {
  public:
-  // inputs: what the job reads besides outputs, for torch's profiler.
-  HostWork(const Where& where, OpType type, uint64_t sequence, Tensors outputs, std::function<void()> job,
-           const Tensors& inputs = {});
+  HostWork(const Where& where, OpType type, uint64_t sequence, Tensors outputs, std::function<void()> job);
 
   // Runs the job, once. after is called when the job has ended and no caller was notified yet, with whether there may
   // be callbacks, which run here then; returns that too.
