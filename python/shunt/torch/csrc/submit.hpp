@@ -54,7 +54,7 @@ WorkPtr ShuntBackend::submitOnDevice(const Call& call, Channel& channel, const T
     for (auto& tensor : touched) markUsed(tensor, own);  // a part of the job may be in the stream
     throw;
   }
-  return noted(c10::make_intrusive<DeviceWork>(rank_, call.type, sequence, outputs, std::move(touched), own,
+  return noted(c10::make_intrusive<DeviceWork>(call.where, call.type, sequence, outputs, std::move(touched), own,
                                                channel.event(), call.type == OpType::BARRIER));
 }
 

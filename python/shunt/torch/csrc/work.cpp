@@ -5,6 +5,8 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <thread>
+
 #include "errors.hpp"
 #include "python.hpp"
 
@@ -60,6 +62,12 @@ class Ending {
   Open& open_ = open();
   bool leaks_;
 };
+
+[[noreturn]] void throwNotEnded(const Where& where, std::chrono::milliseconds timeout) {
+  throwTimeout(c10::str(where.str(), ": not ended within ", timeout.count(), " ms"));
+}
+
+constexpr std::chrono::microseconds kLongestPause(200);  // between two looks at an event
 
 int64_t resultOf(const std::exception_ptr& why) {
   return static_cast<int64_t>(why ? c10d::WorkResult::COMM_ERROR : c10d::WorkResult::SUCCESS);
@@ -133,8 +141,7 @@ bool HostWork::wait(std::chrono::milliseconds timeout) {
   while (!completed_) {
     cv_.wait_for(lock, std::chrono::milliseconds(100), [this] { return completed_; });
     if (completed_) break;
-    if (timeout > kNoTimeout && Clock::now() - start > timeout)
-      throwTimeout(c10::str(Where{collective_, rank_, &group_}.str(), ": not ended within ", timeout.count(), " ms"));
+    if (timeout > kNoTimeout && Clock::now() - start > timeout) throwNotEnded({collective_, rank_, &group_}, timeout);
     if (main) {
       lock.unlock();
       if (signalRaised()) throwPythonError();
@@ -176,9 +183,11 @@ c10::intrusive_ptr<c10::ivalue::Future> HostWork::getFutureResult() {
   return future;
 }
 
-DeviceWork::DeviceWork(int rank, OpType type, uint64_t sequence, Tensors outputs, Tensors touched, c10::Stream stream,
-                       Events::Handle ended, bool hostWaits)
-    : Work(rank, type),
+DeviceWork::DeviceWork(const Where& where, OpType type, uint64_t sequence, Tensors outputs, Tensors touched,
+                       c10::Stream stream, Events::Handle ended, bool hostWaits)
+    : Work(where.rank, type),
+      collective_(where.collective),
+      group_(*where.group),
       sequence_(sequence),
       hostWaits_(hostWaits),
       outputs_(std::move(outputs)),
@@ -232,10 +241,23 @@ void DeviceWork::synchronize() {
   touched.swap(touched_); // two threads may wait; freed when the lock is gone
 }
 
-bool DeviceWork::wait(std::chrono::milliseconds) {
+bool DeviceWork::wait(std::chrono::milliseconds timeout) {
   StayIfPythonEnds back;
   synchronize();
-  if (hostWaits_) ended_->synchronize();
+  if (timeout == kNoTimeout) {
+    if (hostWaits_) ended_->synchronize();
+    return true;
+  }
+  bool main = onMainThread();
+  auto now = std::chrono::steady_clock::now(), until = now + std::min(timeout, kLongest), signals = now;
+  for (std::chrono::microseconds pause(1); !ended_->query(); pause = std::min(2 * pause, kLongestPause)) {
+    std::this_thread::sleep_for(pause);
+    now = std::chrono::steady_clock::now();
+    if (now > until) throwNotEnded({collective_, rank_, &group_}, timeout);
+    if (!main || now < signals) continue;
+    if (signalRaised()) throwPythonError();
+    signals = now + std::chrono::milliseconds(100);
+  }
   return true;
 }
 

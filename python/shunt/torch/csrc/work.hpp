@@ -70,8 +70,8 @@ void markUsed(const at::Tensor& tensor, const c10::Stream& stream);
 class DeviceWork : public Work {
  public:
   // stream: where the call was put, already; ended: recorded here; hostWaits: wait blocks the host as well, as a
-  // barrier's does.
-  DeviceWork(int rank, OpType type, uint64_t sequence, Tensors outputs, Tensors touched, c10::Stream stream,
+  // barrier's does. With a timeout each does, as nccl's.
+  DeviceWork(const Where& where, OpType type, uint64_t sequence, Tensors outputs, Tensors touched, c10::Stream stream,
              Events::Handle ended, bool hostWaits);
   ~DeviceWork() override;
 
@@ -84,6 +84,8 @@ class DeviceWork : public Work {
   uint64_t getSequencenumber() const override { return sequence_; }
 
  private:
+  const char* const collective_;
+  const std::string group_;  // a copy, as a Work may outlive its group
   const uint64_t sequence_;
   const bool hostWaits_;
   Tensors outputs_;
