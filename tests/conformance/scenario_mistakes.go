@@ -86,13 +86,14 @@ func (s *stage) mistake(ctx context.Context, what string, matters bool,
 	if op != nil {
 		request, err = sub.DoFor(op, mistakeLimit)
 	}
-	if op != nil && request == nil && matters && err == nil {
-		wrong = fmt.Errorf("%s: %s succeeds on rank %d", what, op.Collective, s.me)
-	}
+	succeeds := op != nil && request == nil && err == nil
 	_, err = s.comm.Exchange(ctx, nil) // all have called
 	sub.Abort("its mistake was made")
-	if request != nil {
-		_ = request.Wait(ctx) // its memory is in use until then
+	if request != nil { // its memory is in use until then
+		succeeds = request.Wait(ctx) == nil
+	}
+	if succeeds && matters {
+		wrong = fmt.Errorf("%s: %s succeeds on rank %d", what, op.Collective, s.me)
 	}
 	return errors.Join(wrong, err, sub.Close())
 }
