@@ -214,7 +214,7 @@ enum {
   /* count times the element size; where Request.device_counts holds, the bytes that a count of 1 in device memory
      stands for, which is not 0 */
   SHUNT_SLOT_BYTES = 1,
-  SHUNT_SLOT_ROOT = 2, /* the root, or the peer of send, recv, put, get, signal and wait */
+  SHUNT_SLOT_ROOT = 2, /* the root, or the peer of send, recv, put, get, signal and wait; 0 for all others */
   SHUNT_SLOT_SCALAR = 3, /* premul_sum: this rank's scalar, the bits of a float64 */
   SHUNT_SLOT_SEND_BYTES = 4, /* length of the send memory */
   SHUNT_SLOT_RECV_BYTES = 5, /* length of the receive memory */

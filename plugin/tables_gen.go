@@ -715,7 +715,7 @@ const (
 	SlotCount Slot = 0
 	// SlotBytes: count times the element size; where Request.device_counts holds, the bytes that a count of 1 in device memory stands for, which is not 0.
 	SlotBytes Slot = 1
-	// SlotRoot: the root, or the peer of send, recv, put, get, signal and wait.
+	// SlotRoot: the root, or the peer of send, recv, put, get, signal and wait; 0 for all others.
 	SlotRoot Slot = 2
 	// SlotScalar: premul_sum: this rank's scalar, the bits of a float64.
 	SlotScalar Slot = 3
@@ -749,7 +749,7 @@ var slotNames = map[Slot]string{
 var slotDocs = map[Slot]string{
 	SlotCount:     "elements, as the caller gave them",
 	SlotBytes:     "count times the element size; where Request.device_counts holds, the bytes that a count of 1 in device memory stands for, which is not 0",
-	SlotRoot:      "the root, or the peer of send, recv, put, get, signal and wait",
+	SlotRoot:      "the root, or the peer of send, recv, put, get, signal and wait; 0 for all others",
 	SlotScalar:    "premul_sum: this rank's scalar, the bits of a float64",
 	SlotSendBytes: "length of the send memory",
 	SlotRecvBytes: "length of the receive memory",

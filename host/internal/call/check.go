@@ -50,13 +50,16 @@ func (c *Checker) Check(op *Arguments, arrays []int64, call *Call) error {
 // begin fills the part of a call that needs no check, field by field: copying a whole call would wait for the stores
 // that have just made it.
 func (call *Call) begin(op *Arguments, bytes int64) {
-	call.Collective, call.DType, call.Op, call.Root = op.Collective, op.DType, 0, op.Root
+	call.Collective, call.DType, call.Op, call.Root = op.Collective, op.DType, 0, 0
+	if usesRoot(op.Collective) {
+		call.Root = op.Root
+	}
 	call.Size, call.Count = bytes, op.Count
 	call.Send, call.Recv = op.Send, op.Recv
 	clear(call.Slots[:])
 	call.Slots[plugin.SlotCount] = op.Count
 	call.Slots[plugin.SlotBytes] = bytes
-	call.Slots[plugin.SlotRoot] = int64(op.Root)
+	call.Slots[plugin.SlotRoot] = int64(call.Root)
 	call.Arrays, call.Symmetric, call.OnDevice, call.ComparesLength = nil, false, false, false
 }
 

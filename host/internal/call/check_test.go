@@ -22,6 +22,26 @@ func check(t *testing.T, c *Checker, a Arguments) (*Call, error) {
 	return call, err
 }
 
+// What an operation has no use for is 0 in its slots, whatever its fields hold: plans may give it another meaning.
+func TestSlotsOfUnusedFields(t *testing.T) {
+	c := &Checker{Rank: 1, World: 3}
+	for _, collective := range plugin.Collectives() {
+		counts := []int64{4, 4, 4}
+		a := Arguments{Collective: collective, DType: plugin.Float32, Count: 4, Root: 2, Scalar: 7,
+			Send: address(base), Recv: address(2 * base), SendCounts: counts, RecvCounts: counts}
+		call, err := check(t, c, a)
+		if collective.OneSided() { // which have a check of their own
+			continue
+		}
+		require.NoError(t, err, collective)
+		used := collective.Rooted() || collective.PointToPoint()
+		require.Equal(t, used, call.Slots[plugin.SlotRoot] == 2, collective)
+		require.Equal(t, used, call.Slots[plugin.SlotRoot] != 0, collective)
+		require.Equal(t, used, call.Root == 2, collective)
+		require.Equal(t, collective.Reduces(), call.Slots[plugin.SlotScalar] != 0, collective)
+	}
+}
+
 // Memory in place has NCCL's layout; any other overlap is rejected.
 func TestMemoryInPlace(t *testing.T) {
 	counts := []int64{3, 5, 7}
