@@ -47,8 +47,8 @@ type AllocatorStats struct {
 	Segments int64 // of the GPU's memory; they hold InUse and Cached
 }
 
-// NewAllocator makes an allocator without memory. It is local; but all ranks make their allocators in the same order,
-// those that are symmetric with the same options.
+// NewAllocator makes an allocator without memory. It is local; but all ranks make their symmetric ones in the same
+// order, with the same options.
 func (c *Communicator) NewAllocator(o AllocatorOptions) (*Allocator, error) {
 	if o.SegmentBytes < 0 || o.SegmentBytes > allocator.MaxBytes {
 		return nil, c.observer.Invalid("new_allocator", "segments of %d bytes; want 0 to %d", o.SegmentBytes,

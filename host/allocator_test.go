@@ -24,6 +24,13 @@ func TestSymmetricAllocatorServesCopyEngines(t *testing.T) {
 			byCopy(t, n)
 			deviceWorld(t, n, func(r *rank) error {
 				const count = 100_000 // 2 or 3 blocks a segment
+				for range r.Rank() {  // of others each rank has as many as it likes
+					if own, err := r.NewAllocator(host.AllocatorOptions{}); err != nil {
+						return err
+					} else if err := own.Destroy(); err != nil {
+						return err
+					}
+				}
 				a, err := r.NewAllocator(host.AllocatorOptions{Symmetric: true, SegmentBytes: 1})
 				if err != nil {
 					return err

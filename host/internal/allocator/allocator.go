@@ -54,7 +54,7 @@ type Allocator struct {
 	pool      *pool.Pool
 	symmetric bool
 	segment   int64  // least bytes of one
-	label     string // in tags
+	label     string // in tags, of a symmetric one
 
 	growth lockorder.Mutex // guards what follows
 	steps  int             // collective ones so far, which all ranks count alike
@@ -64,10 +64,10 @@ type Allocator struct {
 
 // Set is the allocators of a communicator that were not destroyed.
 type Set struct {
-	mu     sync.Mutex
-	all    map[*Allocator]bool
-	count  int
-	closed bool
+	mu        sync.Mutex
+	all       map[*Allocator]bool
+	symmetric int // made so far, the same on all ranks
+	closed    bool
 }
 
 // New makes an allocator without memory on a device. It returns nil if the communicator has ended.
@@ -89,8 +89,10 @@ func (l *Set) New(home Home, driver cuda.Driver, ordinal int, o Options) (*Alloc
 	if l.closed {
 		return nil, driver.Release(ordinal)
 	}
-	l.count++
-	a.label = fmt.Sprintf("%s, allocator %d", home.Label, l.count)
+	if o.Symmetric {
+		l.symmetric++
+		a.label = fmt.Sprintf("%s, symmetric allocator %d", home.Label, l.symmetric)
+	}
 	if l.all == nil {
 		l.all = map[*Allocator]bool{}
 	}
