@@ -131,7 +131,8 @@ func (a *agent) run(ctx context.Context, received <-chan os.Signal) error {
 	}
 	if err == nil {
 		err = launch.Run(ctx, launch.Job{World: a.job.World, Part: &a.job.Part, Path: string(a.job.Path),
-			Args: convert[string](a.job.Args), Env: env, Bind: a.job.Bind, Label: a.label(), Stdout: a.out, Stderr: a.err, Prefix: a.job.Prefix,
+			Args: convert[string](a.job.Args), Env: env, Bind: a.job.Bind, Label: a.label(), Stdout: a.out, Stderr: a.err,
+			Prefix:  a.job.Prefix,
 			Restart: a.job.Restart, Grace: a.job.Grace}, received)
 	}
 	a.report(err)

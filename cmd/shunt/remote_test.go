@@ -89,7 +89,8 @@ func TestHostfile(t *testing.T) {
 	// Arguments, variables and the working directory need not be UTF-8.
 	folder := filepath.Join(t.TempDir(), "caf\xe9")
 	require.NoError(t, os.Mkdir(folder, 0o700))
-	there := append(slices.Clone(flags), "-n", "3", "--env", "A=b\xe9", "sh", "-c", `printf '%s|%s|%s\n' "$A" "$1" "$PWD"`, "sh", "c\xe9")
+	there := append(slices.Clone(flags), "-n", "3", "--env", "A=b\xe9", "sh", "-c",
+		`printf '%s|%s|%s\n' "$A" "$1" "$PWD"`, "sh", "c\xe9")
 	t.Run("in "+strconv.Quote(folder), func(t *testing.T) {
 		t.Chdir(folder)
 		stdout, stderr, code := shunt(t, there...)

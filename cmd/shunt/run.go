@@ -259,26 +259,26 @@ func input() (io.Reader, error) {
 	return read, nil
 }
 
-// untilToEnd returns when print has, or, as nobody may read what it prints, when a signal asks for the end, or soon
-// where the job was to end already.
+// untilToEnd returns when print has, or, as nobody may read what it prints, soon after a signal has asked for the end,
+// and at any rate soon where the job was to end already.
 func untilToEnd(over bool, signals <-chan os.Signal, print func() error) error {
-	printed, late := make(chan error, 1), (<-chan time.Time)(nil)
-	for len(signals) > 0 { // the job's
-		<-signals
-	}
-	go func() { printed <- print() }()
+	const soon = time.Second
+	var late <-chan time.Time
+	var why error // nil: the status tells
 	if over {
-		late = time.After(2 * time.Second)
+		late = time.After(soon)
 	}
+	printed := make(chan error, 1)
+	go func() { printed <- print() }()
 	for {
 		select {
 		case err := <-printed:
 			return err
 		case <-late:
-			return nil // the status tells
+			return why
 		case s := <-signals:
-			if slices.Contains(ending(), s) {
-				return nil
+			if late == nil && slices.Contains(ending(), s) {
+				why, late = plugin.Errorf(plugin.System, "%v before the report was taken", s), time.After(soon)
 			}
 		}
 	}

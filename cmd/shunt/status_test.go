@@ -125,6 +125,39 @@ func TestReportThatNobodyReads(t *testing.T) {
 	require.Equal(t, exitTimeout, c.ProcessState.ExitCode(), "%v", c.ProcessState)
 }
 
+// A signal ends a job that has succeeded while nobody reads its report, and the status does not say that it was read.
+func TestSignalBeforeTheReportIsRead(t *testing.T) {
+	folder := t.TempDir()
+	command, done := commandIn(t, folder), filepath.Join(folder, "done")
+	read, write, err := os.Pipe()
+	require.NoError(t, err)
+	defer read.Close()
+	defer write.Close()
+	require.NoError(t, write.SetWriteDeadline(time.Now().Add(time.Millisecond)))
+	_, err = write.Write(make([]byte, 1<<20)) // more than a pipe takes
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	var stderr strings.Builder
+	c := exec.Command(command, "run", "--json", "-n", "1", "sh", "-c", ": >"+done)
+	c.Stdout, c.Stderr = write, &stderr
+	require.NoError(t, c.Start())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Wait() }()
+	require.Eventually(t, func() bool { _, err := os.Stat(done); return err == nil }, 30*time.Second, time.Millisecond)
+	for limit := time.After(30 * time.Second); ; {
+		select {
+		case <-ended:
+			require.Equal(t, exitFailure, c.ProcessState.ExitCode(), stderr.String())
+			require.Contains(t, stderr.String(), "terminated before the report was taken")
+			return
+		case <-limit:
+			require.NoError(t, c.Process.Kill())
+			t.Fatal("it still waits")
+		case <-time.After(100 * time.Millisecond): // the first may be the ranks'
+			_ = c.Process.Signal(syscall.SIGTERM)
+		}
+	}
+}
+
 // Ranks whose output is not read end by themselves: also those of a hostfile.
 func TestRanksWhoseOutputIsNotRead(t *testing.T) {
 	folder := t.TempDir()
