@@ -170,7 +170,8 @@ shunt_status shunt_start(shunt_comm comm, const shunt_operation *given, shunt_re
   uint64_t number = 0;
   shunt_status status;
   GUARD();
-  NEED(comm, request);
+  if (request == NULL)
+    return shunt_refuse(comm, "run", "request is NULL");
   *request = NULL;
   status = shunt_read_operation(comm, given, &operation);
   if (status != SHUNT_OK)

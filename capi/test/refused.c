@@ -53,6 +53,8 @@ static shunt_status call(shunt_comm comm, const char *name, int good) {
   }
   if (strcmp(name, "no operation") == 0)
     return shunt_run(comm, good ? &sum : NULL);
+  if (strcmp(name, "no request") == 0)
+    return good ? shunt_run(comm, &sum) : shunt_start(comm, &sum, NULL);
   if (strcmp(name, "size") == 0) {
     sum.struct_size = good ? sizeof sum : 3;
     return shunt_run(comm, &sum);

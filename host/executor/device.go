@@ -244,6 +244,9 @@ func (d *Device) free() error {
 	for _, c := range d.order.captures {
 		events = append(events, &c.tail)
 	}
+	for i := range d.order.spare {
+		events = append(events, &d.order.spare[i])
+	}
 	for _, e := range events {
 		note(d.freeEvent(e))
 	}

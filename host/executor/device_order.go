@@ -37,7 +37,8 @@ type order struct {
 
 	current  *capture // what the last operation was captured into, or nil
 	captures map[uint64]*capture
-	cross    cuda.Event // recorded in captures, and waited for at once
+	spare    []cuda.Event // tails of captures whose graphs are gone
+	cross    cuda.Event   // recorded in captures, and waited for at once
 }
 
 // capture is a capture, or the graph it became.

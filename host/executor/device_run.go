@@ -128,7 +128,9 @@ func (d *Device) build(ls []DeviceLaunch, stream cuda.Stream, follows bool, c *c
 	if c != nil {
 		b.Capture, dependent = c.id, d.dependentGraph
 		if stream == cuda.PerThreadStream && c.tail == 0 {
-			if err := d.newEvent(&c.tail); err != nil {
+			if n := len(d.order.spare); n > 0 {
+				c.tail, d.order.spare = d.order.spare[n-1], d.order.spare[:n-1]
+			} else if err := d.newEvent(&c.tail); err != nil {
 				return d.wrap("creating an event", err)
 			}
 		}

@@ -139,7 +139,9 @@ func (d *Device) forget() {
 	defer registry.mu.Unlock()
 	for id, c := range d.order.captures {
 		if !d.live[c.token] {
-			_ = d.freeEvent(&c.tail) // it fails for a broken context only
+			if c.tail != 0 {
+				d.order.spare = append(d.order.spare, c.tail)
+			}
 			delete(d.order.captures, id)
 		}
 	}
