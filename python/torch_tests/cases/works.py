@@ -104,6 +104,19 @@ def waited_with_timeout(w, name):
     w.same(run)
 
 
+@case(worlds=(2,))
+def waited_with_timeout_in_a_capture(w):
+    w.needs(w.judged and w.device.type == "cuda", "nccl: a wait with a timeout cannot be captured")
+    t, graph = w.own(1001, kind="whole"), torch.cuda.CUDAGraph()
+    own = t.clone()
+    dist.all_reduce(torch.zeros_like(t), group=w.group)  # the ranks meet
+    with torch.cuda.graph(graph):
+        dist.all_reduce(t, group=w.group, async_op=True).wait(datetime.timedelta(seconds=30))
+    graph.replay()
+    torch.cuda.synchronize()
+    w.equal(t, sum(w.gathered(own)))
+
+
 @case(worlds=(2, 3))
 def waited_too_short(w):
     """The error names the call and its group; the call continues, and a later wait ends with it."""

@@ -43,6 +43,11 @@ void throwPythonError() {
   throw pybind11::error_already_set();
 }
 
+bool streamIsCaptured() {
+  pybind11::gil_scoped_acquire gil;
+  return pybind11::module_::import("torch.cuda").attr("is_current_stream_capturing")().cast<bool>();
+}
+
 WithoutGil::WithoutGil() {
   if (!Py_IsInitialized() || !PyGILState_Check()) return;
   ends_ = pythonEnds();

@@ -25,6 +25,9 @@ struct StayIfPythonEnds {
   ~StayIfPythonEnds() { stayIfPythonEnds(); }
 };
 
+// Whether the program captures the current stream of a GPU into a graph.
+bool streamIsCaptured();
+
 // Lets go of the GIL, where this thread has it, until its end.
 class WithoutGil {
  public:

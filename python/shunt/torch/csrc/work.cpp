@@ -244,7 +244,7 @@ void DeviceWork::synchronize() {
 bool DeviceWork::wait(std::chrono::milliseconds timeout) {
   StayIfPythonEnds back;
   synchronize();
-  if (timeout == kNoTimeout) {
+  if (timeout == kNoTimeout || streamIsCaptured()) { // what is captured has not begun
     if (hostWaits_) ended_->synchronize();
     return true;
   }

@@ -65,12 +65,12 @@ class HostWork : public Work {
 void markUsed(const at::Tensor& tensor, const c10::Stream& stream);
 
 // A call on memory of a GPU, which runs in a stream of its own. The tensors that it touches are kept until wait has
-// put the caller's stream behind it, or else marked as used in that stream, for the caching allocator. No event is
-// queried but by is_completed, so calls may be captured in a graph.
+// put the caller's stream behind it, or else marked as used in that stream, for the caching allocator. No event of a
+// captured call is queried but by is_completed.
 class DeviceWork : public Work {
  public:
   // stream: where the call was put, already; ended: recorded here; hostWaits: wait blocks the host as well, as a
-  // barrier's does. With a timeout each does, as nccl's.
+  // barrier's does. With a timeout each does, as nccl's, unless it is captured.
   DeviceWork(const Where& where, OpType type, uint64_t sequence, Tensors outputs, Tensors touched, c10::Stream stream,
              Events::Handle ended, bool hostWaits);
   ~DeviceWork() override;
