@@ -367,7 +367,7 @@ typedef struct shunt_endpoint shunt_endpoint; /* the transport's own */
 
 /* Functions are called on threads of the host's, each time on any of them, and for several
  * endpoints at once. Every one returns within the host's deadline: its thread is lost
- * otherwise, and the communicator aborted. Every one but supports may fail; it then returns a
+ * otherwise, and what it was called for fails. Every one but supports may fail; it then returns a
  * code and leaves one sentence for last_error (open and close: in message, at most message_bytes
  * with the terminating zero). Functions on one endpoint are called one at a time. */
 typedef struct shunt_transport_v1 {
@@ -433,12 +433,12 @@ typedef struct shunt_transport_v1 {
   shunt_status (*check)(shunt_endpoint *endpoint, shunt_native_report *report);
   /* May be null without SHUNT_FEATURE_REGISTRATION. Both are local to a rank, and may take milliseconds; the
    * report takes one sentence about a failure.
-   * register_memory tells of the caller's memory before the first operation that uses it is enqueued, never
-   * while that operation's stream is captured; on host memory, of what users have registered. It leaves a key of
-   * the endpoint's choice. Ranges may overlap. Memory that was mapped anew at one address has another
-   * generation, and is registered after the earlier one was deregistered. With SHUNT_UNSUPPORTED this endpoint is
-   * asked no more, after another failure not for this memory; the operation runs all the same. Only abort and
-   * check may run meanwhile.
+   * register_memory tells of the caller's memory before the first operation that uses it is enqueued, never while
+   * that operation's stream is captured; on host memory, of what users have registered. It leaves a key of the
+   * endpoint's choice. Ranges may overlap. Memory that was mapped anew at one address has another generation, and
+   * is registered after the earlier one was deregistered. With SHUNT_UNSUPPORTED, or when it does not return in
+   * time, this endpoint is asked no more, after another failure not for this memory; the operation runs all the
+   * same. Only abort and check may run meanwhile.
    * deregister_memory ends a registration that no operation and no graph uses any more; the memory may be gone
    * already. It may run beside all functions but register_memory and close. After SHUNT_TIMEOUT it is called
    * again. */

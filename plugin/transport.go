@@ -121,7 +121,7 @@ type Registrar interface {
 	// Register tells of memory and returns a key, which the endpoint chooses. Ranges may overlap, and memory that has
 	// been unmapped and mapped again, at one address, has another generation; it is registered after the earlier one
 	// was deregistered. It may take milliseconds, and only Abort and Check may run meanwhile. With the code
-	// Unsupported this endpoint is asked no more; after another error it is not asked again for this memory.
+	// Unsupported, or Timeout, this endpoint is asked no more; after another error it is not asked again for this memory.
 	Register(ctx context.Context, m Memory) (key uint64, err error)
 	// Deregister ends a registration that no operation and no graph uses any more. The memory may be gone already: the
 	// host learns within a second that its owner has freed it. Deregister may run beside all methods but Register and

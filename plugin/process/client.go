@@ -37,8 +37,8 @@ type Config struct {
 	Logger *slog.Logger // gets the plugin's output; nil: slog.Default()
 
 	StartTimeout time.Duration // from start to first reply; 0: 10 s
-	// how long Close waits before it kills a plugin that is stopped, three times that if it is wedged, ten times if it
-	// still works or waits for a processor; 0: 1 s
+	// how long Close waits before it kills a plugin that is stopped, three times that if it sleeps or has used a
+	// processor for that long, ten times if it waits for a processor; 0: 1 s
 	KillTimeout time.Duration
 
 	// A plugin is asked for a sign of life every PingInterval (0: 500 ms,

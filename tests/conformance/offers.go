@@ -68,7 +68,8 @@ func signatures(collective plugin.Collective, dtypes []plugin.DType) []signature
 	}
 	var list []signature
 	for _, d := range dtypes {
-		if !collective.Reduces() && slices.ContainsFunc(list, func(s signature) bool { return s.dtype.Bytes() == d.Bytes() }) {
+		same := func(s signature) bool { return s.dtype.Bytes() == d.Bytes() }
+		if !collective.Reduces() && slices.ContainsFunc(list, same) {
 			continue
 		}
 		for _, op := range ops {

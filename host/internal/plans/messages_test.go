@@ -60,8 +60,8 @@ func TestBothEndsOfAMessageUseOneTransport(t *testing.T) {
 	}
 }
 
-// SHUNT_ALGO may name an algorithm that other dtypes or ops have: a call without it has the next name, or fails and says
-// why.
+// SHUNT_ALGO may name an algorithm that other dtypes or ops have. A call without it has the next name, or fails and
+// says why.
 func TestAlgorithmsOfOtherCalls(t *testing.T) {
 	for _, test := range []struct {
 		algo       string

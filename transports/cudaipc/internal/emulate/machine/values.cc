@@ -1,6 +1,6 @@
-// values.cc: see values.h. Conversions are the CPU executor's own, so the kernels'
-// arithmetic is checked against the other executor's, but not the GPU's
-// conversions: those are the machine's, which are the same code.
+// values.cc: see values.h. Conversions are the CPU executor's own, so that the kernels'
+// use of them is checked, but not the GPU's: those are the machine's, which are the same
+// code. Of equal values min and max keep the later, as the kernels and not as the CPU executor.
 #include "values.h"
 
 #include <cmath>
