@@ -259,9 +259,9 @@ func input() (io.Reader, error) {
 	return read, nil
 }
 
-// untilToEnd returns when print has, or, as nobody may read what it prints, soon after a signal has asked for the end,
-// and at any rate soon where the job was to end already.
-func untilToEnd(over bool, signals <-chan os.Signal, print func() error) error {
+// untilToEnd returns when prints has, or, as nobody may read what that prints, soon after a signal has asked for the
+// end, and at any rate soon where the job was to end already.
+func untilToEnd(over bool, signals <-chan os.Signal, prints func() error) error {
 	const soon = time.Second
 	var late <-chan time.Time
 	var why error // nil: the status tells
@@ -269,7 +269,7 @@ func untilToEnd(over bool, signals <-chan os.Signal, print func() error) error {
 		late = time.After(soon)
 	}
 	printed := make(chan error, 1)
-	go func() { printed <- print() }()
+	go func() { printed <- prints() }()
 	for {
 		select {
 		case err := <-printed:

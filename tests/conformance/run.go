@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/shunt-ccl/shunt/host/bootstrap"
@@ -369,27 +370,28 @@ func (r *runner) runCase(ctx context.Context, c *Case) (_ CaseResult, poolErr bo
 // Again returns the command that runs a case, which ran on so many hosts, again as it was. Options without a flag are
 // not in it.
 func (cfg *Config) Again(c *Case, hosts int) string {
-	flags := fmt.Sprintf("--transport %s -n %d --seed %d --filter '^%s$'", cfg.Transport, c.World, cfg.Seed,
-		regexp.QuoteMeta(c.Name()))
+	words := []string{"shunt conformance"}
 	if cfg.Short {
-		flags = "--short " + flags
+		words = append(words, "--short")
 	}
+	words = append(words, fmt.Sprintf("--transport %s -n %d --seed %d --filter '^%s$'", cfg.Transport, c.World, cfg.Seed,
+		regexp.QuoteMeta(c.Name())))
 	if hosts > 1 {
-		flags += fmt.Sprintf(" --hosts %d", hosts)
+		words = append(words, fmt.Sprintf("--hosts %d", hosts))
 	}
 	if cfg.Memory != plugin.MemoryKindHost {
-		flags += " --memory " + cfg.Memory.String()
+		words = append(words, "--memory", cfg.Memory.String())
 	}
 	if cfg.Symmetric {
-		flags += " --symmetric"
+		words = append(words, "--symmetric")
 	}
 	for _, mode := range cfg.Modes {
-		flags += " --mode " + string(mode)
+		words = append(words, "--mode", string(mode))
 	}
 	if cfg.Timeout > 0 && cfg.Timeout != defaultTimeout {
-		flags += " --timeout " + cfg.Timeout.String()
+		words = append(words, "--timeout", cfg.Timeout.String())
 	}
-	return "shunt conformance " + flags
+	return strings.Join(words, " ")
 }
 
 // judge compares what the ranks say: they must have skipped alike and run the
