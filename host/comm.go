@@ -445,8 +445,11 @@ func oneLine(text string) string {
 	}, strings.ToValidUTF8(text, "?"))
 }
 
-// Err returns the reason why the communicator failed, or nil.
+// Err returns the reason why the communicator failed, or nil. On a GPU that is also what has ended in a stream by now.
 func (c *Communicator) Err() error {
+	if c.device != nil && c.observer.Failure.Reason() == nil {
+		c.endpoints.Look()
+	}
 	if f := c.observer.Failure.Reason(); f != nil {
 		c.observer.Failure.Wait()
 		return f

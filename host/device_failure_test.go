@@ -229,6 +229,7 @@ func TestDeviceFaultIsTheNextCallsError(t *testing.T) {
 			}
 			return g.Run(r.Communicator)
 		},
+		"Err": func(r *rank, _ []cuda.Ptr) error { return r.Err() },
 	}
 	for name, next := range calls {
 		t.Run(name, func(t *testing.T) {

@@ -257,7 +257,7 @@ SHUNT_API shunt_status shunt_explain(shunt_comm comm, shunt_collective collectiv
  * under way, or the code of the failure that every later call on comm will
  * return; shunt_last_error then says why, as after such a call. The
  * function's own status says only whether *async_error was set. A rank's death is
- * known at once, a fault of a kernel within a quarter of a second. */
+ * known at once, and the failure of an operation once its stream is past it. */
 SHUNT_API shunt_status shunt_get_async_error(shunt_comm comm, shunt_status *async_error);
 
 /* The flight recorder: the latest operations of this rank, as many as

@@ -163,3 +163,19 @@ def barriers_wait_for_the_gpu(w):
             torch.cuda._sleep(500_000_000)  # cycles: 250 ms
         dist.barrier(group=w.group)
         assert time.monotonic() - began > 0.1, f"a barrier ended before the stream of rank {late}"
+
+
+@case(worlds=(2,))
+def barriers_wait_for_messages_of_gpus(w):
+    """Also in a group that was called there for messages alone."""
+    w.needs(w.device.type == "cuda", "there is no stream")
+    group, t = w.new_group(), torch.ones(1 << 24, device=w.device)
+    message = (lambda: dist.recv(t, 0, group=group)) if w.rank else (lambda: dist.send(t, 1, group=group))
+    message()
+    torch.cuda.synchronize()
+    w.meet()
+    if w.rank == 1:
+        torch.cuda._sleep(500_000_000)
+    message()
+    dist.barrier(group=group)
+    assert torch.cuda.current_stream().query(), "a barrier ended before the message in this rank's stream"

@@ -118,6 +118,45 @@ def waited_with_timeout_in_a_capture(w):
 
 
 @case(worlds=(2, 3))
+def blocked_stream(w):
+    """The current stream is behind the call, also without wait."""
+    w.needs(w.device.type == "cuda", "torch blocks streams of GPUs")
+    for _ in range(20):
+        t = w.own(1 << 20, kind="whole")
+        want = sum(w.gathered(t))
+        dist.all_reduce(t, group=w.group, async_op=True).block_current_stream()
+        w.equal(t * 1, want)
+
+
+@case(worlds=(2, 3))
+def future_of_a_gathered_list(w):
+    """As nccl's it has one tensor with all in it, on which DDP's quantization hooks rely; gloo's has the list."""
+    parts = [w.empty((2, 3)) for _ in range(w.size)]
+    work = dist.all_gather(parts, w.own((2, 3)), group=w.group, async_op=True)
+    value = work.get_future().wait()
+    w.equal(value[0] if w.device.type == "cuda" else torch.stack(value), torch.stack(parts))
+
+
+@case(worlds=(2,), each=["barrier", "with a timeout"], seconds=120)
+def failure_is_thrown_by_a_wait_that_blocks(w, how):
+    """A wait that blocks the host for a call on a GPU does not return as if that had gone well."""
+    w.needs(w.judged and w.device.type == "cuda", "in host memory each wait throws")
+    group = w.new_group(seconds=2)
+    t = torch.ones(1000, device=w.device)
+    dist.all_reduce(t, group=group)
+    torch.cuda.synchronize()
+    w.meet()
+    if w.rank == 0:
+        with torch.cuda.stream(torch.cuda.Stream()):
+            if how == "barrier":
+                w.raises(lambda: group.barrier().wait(), "barrier on rank 0", "peer rank 1")
+            else:
+                work = dist.all_reduce(t, group=group, async_op=True)
+                w.raises(lambda: work.wait(datetime.timedelta(seconds=30)), "all_reduce on rank 0", "peer rank 1")
+    w.meet()
+
+
+@case(worlds=(2, 3))
 def waited_too_short(w):
     """The error names the call and its group; the call continues, and a later wait ends with it."""
     w.needs(w.judged, "gloo and nccl: abort the call")

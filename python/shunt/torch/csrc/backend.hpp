@@ -155,6 +155,8 @@ class ShuntBackend : public c10d::Backend {
   WorkPtr sendOrRecv(shunt_collective direction, Tensors& tensors, int peer);
   WorkPtr sendOrRecvNow(shunt_collective direction, Tensors& tensors, int peer, const Where& where);
   void closeChannels(const std::string& text, Milliseconds limit);
+  // The current streams of the GPUs that messages were sent from or received on.
+  std::vector<c10::Stream> streamsOfMessages();
 
   c10::intrusive_ptr<c10d::Store> store_, connection_;
   c10::intrusive_ptr<Options> options_;

@@ -12,7 +12,7 @@
 
 namespace shunt_torch {
 
-class Channel {
+class Channel : public std::enable_shared_from_this<Channel> {
  public:
   explicit Channel(Rendezvous rendezvous) : rendezvous_(std::move(rendezvous)) {}
   ~Channel() { end("the group was destroyed", Milliseconds(0)); }

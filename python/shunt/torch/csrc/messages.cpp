@@ -1,4 +1,5 @@
 // messages.cpp: send and recv of the backend, alone and in batches; barriers.
+#include <algorithm>
 #include <thread>
 
 #include "python.hpp"
@@ -161,13 +162,29 @@ WorkPtr ShuntBackend::barrier(const c10d::BarrierOptions& opts) {
   if (device.is_cpu() && opts.device_ids.empty() && gpu_ >= 0)
     device = at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(gpu_.load()));
   bool waits = device.is_cuda() && !opts.asyncOp;
-  return submit(call, channel(device, call.where), {}, {}, [call, waits](Communicator& communicator, void* stream) {
+  std::vector<c10::Stream> behind;  // as nccl's, also where the group was called on GPUs for messages alone
+  if (device.is_cpu()) behind = streamsOfMessages();
+  return submit(call, channel(device, call.where), {}, {},
+                [call, waits, behind](Communicator& communicator, void* stream) {
+    for (auto& each : behind) each.synchronize();
     shunt_operation op = SHUNT_OPERATION_INIT;
     op.collective = SHUNT_COLL_BARRIER;
     op.stream = stream;
     communicator.run(op, call.where, call.timeout);
     if (waits) communicator.synchronize(stream, call.where, call.timeout);
   });
+}
+
+std::vector<c10::Stream> ShuntBackend::streamsOfMessages() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<c10::Stream> streams;
+  if (pairs_.empty()) return streams;
+  c10::impl::VirtualGuardImpl guard(at::kCUDA);
+  for (auto& [_, channel] : pairs_) {
+    auto stream = guard.getStream(channel->rendezvous().device);
+    if (std::find(streams.begin(), streams.end(), stream) == streams.end()) streams.push_back(stream);
+  }
+  return streams;
 }
 
 void ShuntBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool waitAllRanks) {

@@ -55,7 +55,8 @@ WorkPtr ShuntBackend::submitOnDevice(const Call& call, Channel& channel, const T
     throw;
   }
   return noted(c10::make_intrusive<DeviceWork>(call.where, call.type, sequence, outputs, std::move(touched), own,
-                                               channel.event(), call.type == OpType::BARRIER));
+                                               channel.event(), call.type == OpType::BARRIER,
+                                               channel.weak_from_this()));
 }
 
 }  // namespace shunt_torch

@@ -7,6 +7,7 @@
 
 #include <thread>
 
+#include "channel.hpp"
 #include "errors.hpp"
 #include "python.hpp"
 
@@ -184,12 +185,13 @@ c10::intrusive_ptr<c10::ivalue::Future> HostWork::getFutureResult() {
 }
 
 DeviceWork::DeviceWork(const Where& where, OpType type, uint64_t sequence, Tensors outputs, Tensors touched,
-                       c10::Stream stream, Events::Handle ended, bool hostWaits)
+                       c10::Stream stream, Events::Handle ended, bool hostWaits, std::weak_ptr<Channel> channel)
     : Work(where.rank, type),
       collective_(where.collective),
       group_(*where.group),
       sequence_(sequence),
       hostWaits_(hostWaits),
+      channel_(std::move(channel)),
       outputs_(std::move(outputs)),
       touched_(std::move(touched)),
       stream_(stream),
@@ -204,10 +206,20 @@ c10::intrusive_ptr<c10::ivalue::Future> DeviceWork::getFuture() {
   if (!future_) {
     auto future = tensorsFuture({stream_.device()});
     c10::MultiStreamGuard guard(stream_);
-    future->markCompleted(c10::IValue(outputs_));
+    future->markCompleted(c10::IValue(value()));
     future_ = std::move(future);
   }
   return future_;
+}
+
+// As nccl's, whose all_gather of equal tensors has one with all of them in it: hooks of DDP count on that.
+std::vector<at::Tensor> DeviceWork::value() {
+  bool alike = !outputs_.empty() && retrieveOpType() == OpType::ALLGATHER;
+  for (auto& tensor : outputs_) alike = alike && !tensor.is_sparse() && tensor.sizes() == outputs_[0].sizes();
+  if (!alike) return outputs_;
+  at::NoGradGuard noGradients;
+  for (auto& tensor : outputs_) markUsed(tensor, stream_);
+  return {at::stack(outputs_)};
 }
 
 void markUsed(const at::Tensor& tensor, const c10::Stream& stream) {
@@ -244,21 +256,25 @@ void DeviceWork::synchronize() {
 bool DeviceWork::wait(std::chrono::milliseconds timeout) {
   StayIfPythonEnds back;
   synchronize();
-  if (timeout == kNoTimeout || streamIsCaptured()) { // what is captured has not begun
-    if (hostWaits_) ended_->synchronize();
-    return true;
-  }
+  if (timeout != kNoTimeout && !streamIsCaptured()) awaitEnd(timeout);  // what is captured has not begun
+  else if (hostWaits_) ended_->synchronize();
+  else return true;
+  if (auto channel = channel_.lock())
+    channel->ifMade([this](Communicator& communicator) { communicator.check(where()); });
+  return true;
+}
+
+void DeviceWork::awaitEnd(std::chrono::milliseconds timeout) {
   bool main = onMainThread();
   auto now = std::chrono::steady_clock::now(), until = now + std::min(timeout, kLongest), signals = now;
   for (std::chrono::microseconds pause(1); !ended_->query(); pause = std::min(2 * pause, kLongestPause)) {
     std::this_thread::sleep_for(pause);
     now = std::chrono::steady_clock::now();
-    if (now > until) throwNotEnded({collective_, rank_, &group_}, timeout);
+    if (now > until) throwNotEnded(where(), timeout);
     if (!main || now < signals) continue;
     if (signalRaised()) throwPythonError();
     signals = now + std::chrono::milliseconds(100);
   }
-  return true;
 }
 
 JointWork::JointWork(int rank, OpType type, std::vector<c10::intrusive_ptr<Work>> parts)
@@ -299,6 +315,10 @@ bool JointWork::wait(std::chrono::milliseconds timeout) {
 
 void JointWork::synchronize() {
   for (auto& part : parts_) part->synchronize();
+}
+
+void JointWork::blockCurrentStream() {
+  for (auto& part : parts_) part->blockCurrentStream();
 }
 
 std::vector<at::Tensor> JointWork::result() {

@@ -61,6 +61,8 @@ class HostWork : public Work {
   c10::intrusive_ptr<c10::ivalue::Future> future_, futureResult_;  // made when asked for
 };
 
+class Channel;
+
 // What a stream still uses of a tensor is not given to another one when the tensor is freed.
 void markUsed(const at::Tensor& tensor, const c10::Stream& stream);
 
@@ -70,24 +72,31 @@ void markUsed(const at::Tensor& tensor, const c10::Stream& stream);
 class DeviceWork : public Work {
  public:
   // stream: where the call was put, already; ended: recorded here; hostWaits: wait blocks the host as well, as a
-  // barrier's does. With a timeout each does, as nccl's, unless it is captured.
+  // barrier's does. With a timeout each does, as nccl's, unless it is captured. A wait that blocks the host throws what
+  // has failed the channel's communicator by then.
   DeviceWork(const Where& where, OpType type, uint64_t sequence, Tensors outputs, Tensors touched, c10::Stream stream,
-             Events::Handle ended, bool hostWaits);
+             Events::Handle ended, bool hostWaits, std::weak_ptr<Channel> channel);
   ~DeviceWork() override;
 
   bool isCompleted() override;
   bool isSuccess() const override { return true; }
   void synchronize() override;
+  void blockCurrentStream() override { synchronize(); }
   bool wait(std::chrono::milliseconds timeout) override;
   std::vector<at::Tensor> result() override { return outputs_; }
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   uint64_t getSequencenumber() const override { return sequence_; }
 
  private:
+  Where where() const { return {collective_, rank_, &group_}; }
+  void awaitEnd(std::chrono::milliseconds timeout);
+  Tensors value();
+
   const char* const collective_;
   const std::string group_;  // a copy, as a Work may outlive its group
   const uint64_t sequence_;
   const bool hostWaits_;
+  const std::weak_ptr<Channel> channel_;
   Tensors outputs_;
   Tensors touched_;  // guarded by mutex_
   c10::Stream stream_;
@@ -105,6 +114,7 @@ class JointWork : public Work {
   std::exception_ptr exception() const override;
   bool wait(std::chrono::milliseconds timeout) override;
   void synchronize() override;
+  void blockCurrentStream() override;
   std::vector<at::Tensor> result() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
 
