@@ -226,6 +226,8 @@ def debug_level_detail(w):
     finally:
         dist.set_debug_level(level)
     t = torch.ones(3, device=w.device)
+    if w.device.type == "cuda":  # there a batch is a call of the group, and all ranks meet within the first
+        check(w, group, list(range(w.size)))
     for message in (lambda: (dist.recv if w.rank else dist.send)(t, 1 - w.rank, group=group),
                     lambda: dist.batch_isend_irecv([dist.P2POp(dist.irecv if w.rank else dist.isend, t, 1 - w.rank,
                                                                group)])[0].wait()):

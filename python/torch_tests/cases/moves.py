@@ -241,6 +241,7 @@ def all_to_all_single_of_shunt(w, how):
     from shunt.torch import _calls
 
     w.needs(w.judged, "gloo: the function is Shunt's")
+    w.needs(w._truth_device == w.device, "gloo: has no tensors on GPUs")
     splits = {"lists": [2] * w.size, "tensors": torch.full((w.size,), 2), "none": None}[how]
     _calls._told.cache_clear()
     with warnings.catch_warnings(record=True) as told:

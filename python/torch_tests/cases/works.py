@@ -149,7 +149,7 @@ def failure_is_thrown_by_a_wait_that_blocks(w, how):
     if w.rank == 0:
         with torch.cuda.stream(torch.cuda.Stream()):
             if how == "barrier":
-                w.raises(lambda: group.barrier().wait(), "barrier on rank 0", "peer rank 1")
+                w.raises(lambda: dist.barrier(group=group, async_op=True).wait(), "barrier on rank 0", "peer rank 1")
             else:
                 work = dist.all_reduce(t, group=group, async_op=True)
                 w.raises(lambda: work.wait(datetime.timedelta(seconds=30)), "all_reduce on rank 0", "peer rank 1")
