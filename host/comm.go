@@ -125,12 +125,12 @@ func (c *Communicator) enter(what string) (release func(), err error) {
 // enterContext is enter for a call with a context, and numbers the call among those of its kind: one that gives up
 // while it waits has its number too, as on the ranks where it does not wait.
 func (c *Communicator) enterContext(ctx context.Context, what, kind string) (number int, release func(), err error) {
+	number = c.counters.Next(kind) // before calls that come while this one waits
 	err = c.turn.WaitContext(ctx, what)
 	if end := ctx.Err(); err != nil && errors.Is(err, end) {
 		err = plugin.Errorf(plugin.CodeOf(end), "%s on rank %d: another call of the communicator has not returned", what,
 			c.Rank())
 	}
-	number = c.counters.Next(kind)
 	release, err = c.entered(what, err)
 	return number, release, err
 }

@@ -111,37 +111,54 @@ func TestContextsEndWhileAnotherCallIsUnderWay(t *testing.T) {
 			return err
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			gaveUp := make(chan struct{})
-			require.NoError(t, errors.Join(worldErrors(t, 2, func(_ int, o *host.Options) {
-				o.Timeout = 20 * time.Second
-			}, func(c *host.Communicator) error {
-				ctx, cancel := context.WithCancel(t.Context())
-				if c.Rank() == 0 {
-					waits, release := host.TakeTurn(c)
-					given := make(chan error, 1)
-					go func() { given <- call(ctx, c) }()
-					err := eventually("a call that waits", waits)
-					cancel()
-					if given := <-given; !errors.Is(given, context.Canceled) || plugin.CodeOf(given) != plugin.Aborted {
-						err = errors.Join(err, fmt.Errorf("it gave %w", given))
-					}
-					close(gaveUp)
-					release()
-					if err != nil {
-						return err
-					}
-				} else {
-					go func() {
-						<-gaveUp
+		for _, queued := range []bool{false, true} { // behind a call that came before
+			t.Run(fmt.Sprint(name, ", queued ", queued), func(t *testing.T) {
+				gaveUp := make(chan struct{})
+				require.NoError(t, errors.Join(worldErrors(t, 2, func(_ int, o *host.Options) {
+					o.Timeout = 20 * time.Second
+				}, func(c *host.Communicator) error {
+					ctx, cancel := context.WithCancel(t.Context())
+					if c.Rank() == 0 {
+						waits, release := host.TakeTurn(c)
+						given, earlier := make(chan error, 1), make(chan error, 1)
+						if queued {
+							go func() { earlier <- call(t.Context(), c) }()
+							if err := eventually("an earlier call that waits", waits); err != nil {
+								return err
+							}
+							cancel()
+							given <- call(ctx, c)
+						} else {
+							earlier <- nil
+							go func() { given <- call(ctx, c) }()
+						}
+						err := eventually("a call that waits", waits)
 						cancel()
-					}()
-					if err := call(ctx, c); err == nil {
-						return errors.New("it has met a rank that gave up")
+						if given := <-given; !errors.Is(given, context.Canceled) || plugin.CodeOf(given) != plugin.Aborted {
+							err = errors.Join(err, fmt.Errorf("it gave %w", given))
+						}
+						close(gaveUp)
+						release()
+						if err = errors.Join(err, <-earlier); err != nil {
+							return err
+						}
+					} else {
+						if queued {
+							if err := call(t.Context(), c); err != nil {
+								return err
+							}
+						}
+						go func() {
+							<-gaveUp
+							cancel()
+						}()
+						if err := call(ctx, c); err == nil {
+							return errors.New("it has met a rank that gave up")
+						}
 					}
-				}
-				return call(t.Context(), c)
-			})...))
-		})
+					return call(t.Context(), c)
+				})...))
+			})
+		}
 	}
 }

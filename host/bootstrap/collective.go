@@ -90,7 +90,7 @@ func (st *store) joinGroup(m *member, msg *message) error {
 			other := st.members[rank]
 			return other.who, other.state, other.reason
 		}); reason != nil {
-			g.fail(reason)
+			g.fail(numbered(reason, g.ranks, g.key))
 		}
 	}
 	if _, ok := g.ids[m.who.Rank]; ok {
@@ -105,31 +105,6 @@ func (st *store) joinGroup(m *member, msg *message) error {
 		conflict.fail(err)
 	}
 	return nil
-}
-
-// endOf returns the reason why collectives with a rank fail: what it died of or gave up for,
-// or, without a reason, that it has left.
-func endOf(who Member, reason *plugin.Error) *plugin.Error {
-	if reason != nil {
-		return reason
-	}
-	return rankError(plugin.Closed, who.Rank, "%v has closed its session", who)
-}
-
-// firstEnd returns the end of the first of the ranks that is not alive, or nil. A rank that died or gave up goes before
-// one that has left, perhaps for that reason.
-func firstEnd(ranks []int, of func(rank int) (Member, State, *plugin.Error)) (reason *plugin.Error) {
-	for _, rank := range ranks {
-		who, state, why := of(rank)
-		if state == Alive || (reason != nil && why == nil) {
-			continue
-		}
-		reason = endOf(who, why)
-		if why != nil {
-			return reason
-		}
-	}
-	return reason
 }
 
 // inOrder returns ranks, for a successor with those of the lost store's process last: a death that the lost store has

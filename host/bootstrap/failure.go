@@ -1,6 +1,9 @@
 package bootstrap
 
 import (
+	"fmt"
+	"slices"
+
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -196,4 +199,42 @@ func (s *Session) deliver() {
 			return
 		}
 	}
+}
+
+// endOf returns the reason why collectives with a rank fail: what it died of or gave up for,
+// or, without a reason, that it has left.
+func endOf(who Member, reason *plugin.Error) *plugin.Error {
+	if reason != nil {
+		return reason
+	}
+	return rankError(plugin.Closed, who.Rank, "%v has closed its session", who)
+}
+
+// numbered returns the end of a rank of a group as its own errors are, which number ranks by their place in it.
+func numbered(end *plugin.Error, ranks []int, key string) *plugin.Error {
+	place := slices.Index(ranks, end.Rank)
+	switch place {
+	case end.Rank:
+		return end
+	case -1: // it ended for what another rank did
+		return &plugin.Error{Code: end.Code, Rank: -1, Message: end.Message, Cause: end}
+	}
+	return &plugin.Error{Code: end.Code, Rank: place, Cause: end,
+		Message: fmt.Sprintf("rank %d of group %q is gone: %s", place, key, end.Message)}
+}
+
+// firstEnd returns the end of the first of the ranks that is not alive, or nil. A rank that died or gave up goes before
+// one that has left, perhaps for that reason.
+func firstEnd(ranks []int, of func(rank int) (Member, State, *plugin.Error)) (reason *plugin.Error) {
+	for _, rank := range ranks {
+		who, state, why := of(rank)
+		if state == Alive || (reason != nil && why == nil) {
+			continue
+		}
+		reason = endOf(who, why)
+		if why != nil {
+			return reason
+		}
+	}
+	return reason
 }

@@ -3,16 +3,20 @@ package bootstrap
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -354,4 +358,36 @@ func TestRankThatTakesNothingHoldsUpOnce(t *testing.T) {
 	own.finish()
 	close(own.read)
 	st.done.Wait()
+}
+
+// The end of a rank is told with its number in the group, as the group's own errors are, whatever waited for it.
+func TestEndsAreNumberedAsTheGroups(t *testing.T) {
+	t.Parallel()
+	s, others := someElsewhere(t, 4, 200*time.Millisecond, 2)
+	place := func(what string, err error, want int, text string) {
+		t.Helper()
+		wants(t, 3, err, plugin.PeerDied, text)
+		if e, ok := errors.AsType[*plugin.Error](err); !ok || e.Rank != want {
+			t.Errorf("%s: %+v, want rank %d", what, err, want)
+		}
+	}
+	g, err := s[3].Group("before", []int{2, 1, 3})
+	require.NoError(t, err)
+	_, err = s[1].Group("before", []int{2, 1, 3})
+	require.NoError(t, err)
+	ctx, cancel := g.WhileAlive(t.Context())
+	defer cancel()
+	waits := make(chan error, 1)
+	go func() { waits <- g.Barrier(t.Context(), "wait") }()
+	others.kill(0)
+	place("a group that waits", <-waits, 0, `rank 0 of group "before" is gone: rank 2 (pid `)
+	<-ctx.Done()
+	place("a context", context.Cause(ctx), 0, `rank 0 of group "before" is gone: rank 2 (pid `)
+	for _, ranks := range [][]int{{2, 3, 1}, {3, 2}, {3, 1, 0, 2}} {
+		later, err := s[3].Group(fmt.Sprint("after, ", ranks), ranks)
+		require.NoError(t, err)
+		at := slices.Index(ranks, 2)
+		place("a new group", later.Barrier(t.Context(), "meet"), at, fmt.Sprintf("rank %d of group %q is gone: rank 2 (pid ",
+			at, fmt.Sprint("after, ", ranks)))
+	}
 }

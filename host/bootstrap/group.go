@@ -202,16 +202,17 @@ func (g *Group) Fail(reason *plugin.Error) {
 // leaves, or when the session ends; its cause is an error that says so. Use it
 // for whatever waits for a member other than by a collective.
 func (g *Group) WhileAlive(ctx context.Context) (context.Context, context.CancelFunc) {
-	return g.session.whileAlive(ctx, g.ranks, false)
+	return g.whileAlive(ctx, g.ranks, false)
 }
 
 // WhileMemberRuns is like WhileAlive for what waits for one member, whatever becomes of the others. One that has left
 // is no reason to end: its process, and what it had begun, may continue.
 func (g *Group) WhileMemberRuns(ctx context.Context, rank int) (context.Context, context.CancelFunc) {
-	return g.session.whileAlive(ctx, g.ranks[rank:rank+1], true)
+	return g.whileAlive(ctx, g.ranks[rank:rank+1], true)
 }
 
-func (s *Session) whileAlive(ctx context.Context, ranks []int, left bool) (context.Context, context.CancelFunc) {
+func (g *Group) whileAlive(ctx context.Context, ranks []int, left bool) (context.Context, context.CancelFunc) {
+	s := g.session
 	ctx, cancel := context.WithCancelCause(ctx)
 	// changed is closed when this may no longer be so; nil: it is not so.
 	alive := func() (changed <-chan struct{}) {
@@ -224,14 +225,15 @@ func (s *Session) whileAlive(ctx context.Context, ranks []int, left bool) (conte
 			}
 			return s.members[rank], state, s.reasons[rank]
 		})
-		if s.end != nil {
-			reason = s.end
+		switch {
+		case s.end != nil:
+			cancel(s.end)
+		case reason != nil:
+			cancel(numbered(reason, g.ranks, g.key))
+		default:
+			return s.changed
 		}
-		if reason != nil {
-			cancel(reason)
-			return nil
-		}
-		return s.changed
+		return nil
 	}
 	// What is known already ends it before the caller begins.
 	if changed := alive(); changed != nil {

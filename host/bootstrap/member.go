@@ -291,7 +291,7 @@ func (st *store) announce(m *member, reason *plugin.Error) {
 	reason = endOf(m.who, reason)
 	for g := range st.allGroups() {
 		if _, ok := g.index[m.who.Rank]; ok {
-			g.fail(reason)
+			g.fail(numbered(reason, g.ranks, g.key))
 		}
 	}
 	if m.gone {

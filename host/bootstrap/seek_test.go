@@ -215,7 +215,10 @@ func TestExchangesWithoutHope(t *testing.T) {
 		hopeless := k.group == 1 && w.op.Op != opSurvivors
 		require.Equal(t, hopeless, s.waiters[k] == nil, "%v", k)
 		if hopeless {
-			require.Equal(t, s.reasons[0], (<-w.reply).Err)
+			err := (<-w.reply).Err
+			require.Equal(t, plugin.PeerDied, err.Code)
+			require.Equal(t, 1, err.Rank, "rank 0 of the job has another number in the group")
+			require.Contains(t, err.Message, s.reasons[0].Message)
 		}
 		require.Empty(t, w.reply)
 	}

@@ -335,7 +335,7 @@ func (s *Session) failHopeless() {
 		for _, rank := range g.ranks {
 			if s.states[rank] == Dead {
 				delete(s.waiters, k)
-				w.reply <- &message{Err: s.reasons[rank]} // capacity 1, one reply each
+				w.reply <- &message{Err: numbered(s.reasons[rank], g.ranks, g.key)} // capacity 1, one reply each
 				break
 			}
 		}

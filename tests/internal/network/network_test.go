@@ -313,7 +313,8 @@ func TestPausedHosts(t *testing.T) {
 	w.unharmed()
 }
 
-// survive checks that ranks that others have left have errors, and continue together or end.
+// survive checks that ranks that others have left have errors, and continue together, or end where they are no
+// majority.
 func (w *world) survive(dead []int) {
 	w.t.Helper()
 	var on []string
@@ -327,6 +328,8 @@ func (w *world) survive(dead []int) {
 		if assert.NotNil(w.t, p.await(2*soon, "shrunk", "ended"), "rank %d neither goes on nor ends", p.rank) {
 			if p.find("shrunk") != nil {
 				on = append(on, fmt.Sprint(p.rank))
+			} else if 2*len(dead) < len(w.ranks) {
+				w.t.Errorf("rank %d ends, though it is one of a majority", p.rank)
 			}
 		}
 	}

@@ -135,13 +135,14 @@ class Shared : public c10::intrusive_ptr_target {
   void run(const char* name, shunt_operation operation, int channel, size_t timeoutMs) {
     auto w = where(name);
     WithoutGil released;
-    SHUNT_TORCH_CHECK(channel >= 0 && channel < kChannels, w, "channel is ", channel, "; expected 0 to ",
-                      kChannels - 1);
+    bool windowed = operation.collective != SHUNT_COLL_BARRIER;
+    SHUNT_TORCH_CHECK(channel >= 0 && (channel < kChannels || !windowed), w, "channel is ", channel, "; expected 0 ",
+                      windowed ? c10::str("to ", kChannels - 1) : "or more");
     SHUNT_TORCH_CHECK(operation.root >= 0 && operation.root < world(), w, "rank ", operation.root,
                       " is not one of a group of ", world());
     operation.stream = currentStream(block_->device).native_handle();
     backend_->withCommunicator(block_->device, w, [&](Communicator& communicator) {
-      if (operation.collective != SHUNT_COLL_BARRIER) operation.window = window(communicator, channel, w);
+      if (windowed) operation.window = window(communicator, channel, w);
       communicator.run(operation, w, Milliseconds(timeoutMs));
     });
   }
