@@ -17,6 +17,17 @@ def all_reduce(w, op):
 
 
 @case()
+def waited_after_a_blocking_call(w):
+    """torch may note the Work of a call that returns none, and waits for it where the tensor is used."""
+    w.needs(w.judged, "nccl: returns no Work, and torch uses it")
+    t = w.own(5, kind="whole")
+    want = sum(w.gathered(t))
+    with funcol.allow_inflight_collective_as_graph_input_ctx():
+        torch.distributed.all_reduce(t, group=w.group)
+        w.equal(torch.ops._c10d_functional.wait_tensor(t), want)
+
+
+@case()
 def all_gather_tensor(w):
     for dim in (0, 1):
         w.same(lambda group: funcol.wait_tensor(funcol.all_gather_tensor(w.own((4, 6)), dim, group)),

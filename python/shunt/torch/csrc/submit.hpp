@@ -6,6 +6,10 @@
 #include "backend.hpp"
 #include "profile.hpp"
 
+namespace c10d {
+bool allow_inflight_collective_as_graph_input();  // of ProcessGroup.hpp: torch notes each call's Work, and uses it
+}
+
 namespace shunt_torch {
 
 template <class Job>
@@ -16,7 +20,10 @@ WorkPtr ShuntBackend::submit(const Call& call, Channel& channel, const Tensors& 
   Profiled event(call.where.collective, inputs, outputs);
   if (!call.async) {
     channel.call(call.where, call.timeout, [&](Communicator& communicator) { job(communicator, nullptr); });
-    return nullptr;
+    if (C10_LIKELY(!c10d::allow_inflight_collective_as_graph_input())) return nullptr;
+    auto ended = c10::make_intrusive<HostWork>(call.where, call.type, sequence, outputs, [] {});
+    HostWork::run(ended, [](bool) {});
+    return ended;
   }
   auto work = c10::make_intrusive<HostWork>(call.where, call.type, sequence, outputs,
                                             [job, where = call.where, timeout = call.timeout, &channel]() mutable {
@@ -36,7 +43,9 @@ WorkPtr ShuntBackend::submitOnDevice(const Call& call, Channel& channel, const T
   if (!call.async) {
     channel.call(call.where, call.timeout,
                  [&](Communicator& communicator) { job(communicator, current.native_handle()); });
-    return nullptr;
+    if (C10_LIKELY(!c10d::allow_inflight_collective_as_graph_input())) return nullptr;
+    return c10::make_intrusive<DeviceWork>(call.where, call.type, sequence, outputs, Tensors(), current,
+                                           channel.event(), false, channel.weak_from_this());
   }
   // Beside what the program computes meanwhile: the channel's own stream, behind what the tensors come from.
   c10::Stream own = channel.ownStream(guard);
