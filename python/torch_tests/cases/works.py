@@ -144,7 +144,7 @@ def failure_is_thrown_by_a_wait_that_blocks(w, how):
     group = w.new_group(seconds=2)
     t = torch.ones(1000, device=w.device)
     dist.all_reduce(t, group=group)
-    torch.cuda.synchronize()
+    dist.barrier(group=group)  # later ones begin without an agreement of the hosts
     w.meet()
     if w.rank == 0:
         with torch.cuda.stream(torch.cuda.Stream()):
