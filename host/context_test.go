@@ -118,6 +118,7 @@ func TestContextsEndWhileAnotherCallIsUnderWay(t *testing.T) {
 					o.Timeout = 20 * time.Second
 				}, func(c *host.Communicator) error {
 					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
 					if c.Rank() == 0 {
 						waits, release := host.TakeTurn(c)
 						given, earlier := make(chan error, 1), make(chan error, 1)

@@ -209,7 +209,7 @@ onegpu() {
   local carrier filter='float32|barrier'
   step chain 60 python3 python/tests/gpu_chain.py
   step replays 60 "$shunt" run -n 2 python3 python/tests/gpu_replays.py
-  conform "" 240 4 --transport builtin:cudaipc
+  conform "" 300 4 --transport builtin:cudaipc
   conform "" 120 3,8 --transport builtin:cudaipc --filter "$filter"
   for carrier in "$shared" "$process"; do
     conform "${carrier%%:*}" 60 2,4 --transport "$carrier" --filter "$filter"
