@@ -170,8 +170,7 @@ shunt_status shunt_start(shunt_comm comm, const shunt_operation *given, shunt_re
   uint64_t number = 0;
   shunt_status status;
   GUARD();
-  if (request == NULL)
-    return shunt_refuse(comm, "run", "request is NULL");
+  NEED_OF_ALL(comm, request);
   *request = NULL;
   status = shunt_read_operation(comm, given, &operation);
   if (status != SHUNT_OK)

@@ -84,7 +84,7 @@ func TestRefusedCallIsToldToWhoWaits(t *testing.T) {
 		"premul_sum of reduce_scatter_v": "reduce_scatter_v: premul_sum needs a scalar",
 		"counts on the device":           "all_reduce: only all_to_all_v takes counts in device memory",
 		"no operation":                   "run: operation is NULL",
-		"no request":                     "run: request is NULL",
+		"no request":                     "start: request is NULL",
 		"size":                           "run: shunt_operation.struct_size is 3",
 		"reserved":                       "run: shunt_operation.counts_on_device is 0 and reserved is 1",
 		"register":                       "register_symmetric: memory is NULL",

@@ -36,14 +36,21 @@ static bool try(const char *candidate) {
   return true;
 }
 
-/* try_in looks for FOLDER/SUFFIX, which may have patterns. */
+/* try_in looks for FOLDER/SUFFIX; the suffix may have patterns. */
 static bool try_in(const char *folder, const char *suffix) {
-  char pattern[PATH_MAX];
+  char pattern[3 * PATH_MAX];
+  size_t length = 0;
   glob_t found;
   bool opened = false;
-  if (folder == NULL || folder[0] == 0 ||
-      snprintf(pattern, sizeof pattern, "%s/%s", folder, suffix) >= (int)sizeof pattern ||
-      glob(pattern, 0, NULL, &found) != 0)
+  if (folder == NULL || folder[0] == 0 || strlen(folder) >= PATH_MAX)
+    return false;
+  for (const char *c = folder; *c != 0; c++) {
+    if (strchr("*?[\\", *c) != NULL)
+      pattern[length++] = '\\';
+    pattern[length++] = *c;
+  }
+  snprintf(pattern + length, sizeof pattern - length, "/%s", suffix);
+  if (glob(pattern, 0, NULL, &found) != 0)
     return false;
   for (size_t i = found.gl_pathc; i-- > 0 && !opened;) /* newer versions of Python first */
     opened = try(found.gl_pathv[i]);
@@ -63,12 +70,12 @@ static bool try_each(const char *folders) {
   return opened;
 }
 
-/* note_beside writes down where NCCL is in the site-packages that something loaded comes from. */
+/* note_beside writes down where NCCL is in the site-packages that something loaded comes from, with a zero behind. */
 static int note_beside(struct dl_phdr_info *info, size_t size, void *folders) {
   (void)size;
   const char *at = strstr(info->dlpi_name, "-packages/");
   if (at != NULL)
-    fprintf(folders, "%.*s-packages/nvidia/nccl/lib:", (int)(at - info->dlpi_name), info->dlpi_name);
+    fprintf(folders, "%.*s-packages/nvidia/nccl/lib%c", (int)(at - info->dlpi_name), info->dlpi_name, 0);
   return 0;
 }
 
@@ -81,7 +88,10 @@ static bool try_beside(void) {
   if (folders == NULL)
     return false;
   (void)dl_iterate_phdr(note_beside, folders);
-  bool opened = fclose(folders) == 0 && try_each(text);
+  bool opened = false;
+  if (fclose(folders) == 0)
+    for (const char *folder = text; folder < text + size && !opened; folder += strlen(folder) + 1)
+      opened = try_in(folder, SONAME);
   free(text);
   return opened;
 }

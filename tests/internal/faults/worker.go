@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/internal/descriptors"
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/tests/internal/device"
 	"github.com/shunt-ccl/shunt/tests/internal/job"
@@ -95,11 +96,14 @@ func opened(w *pool.Worker, payload []byte) (request, *rank, error) {
 // memoryFor returns the bytes that traffic of messages up to the given size needs.
 func memoryFor(world int, most int64) int64 { return 2*int64(world)*most + 64 }
 
-// newRank measures the process before anything is opened. A device is opened
-// first: its driver keeps descriptors of its own.
+// newRank measures the process before anything is opened, with the reserve of descriptors that joining fills. A device
+// is opened first: its driver keeps descriptors of its own.
 func newRank(w *pool.Worker, r request) (*rank, error) {
 	j, err := job.New(w, r.Memory, memoryFor(w.World, r.Bytes))
 	if err != nil {
+		return nil, err
+	}
+	if err := descriptors.Ready(); err != nil {
 		return nil, err
 	}
 	settle()
