@@ -126,7 +126,7 @@ func decodeReply(b []byte, s secret, c nonce) (n nonce, err error) {
 
 // greet runs the client's half of the handshake.
 func greet(conn net.Conn, s secret, name storeID, deadline time.Time) (*frameConn, error) {
-	if limit := time.Now().Add(handshakeTimeout); deadline.After(limit) {
+	if limit := time.Now().Add(handshakeTimeout); deadline.After(limit) { // zero is none
 		deadline = limit
 	}
 	if err := conn.SetDeadline(deadline); err != nil {

@@ -37,6 +37,42 @@ func TestAStoreThatWasStoppedSaysSo(t *testing.T) {
 	}
 }
 
+// A job that is paused as a whole while its store changes hands goes on: the ranks that have not come to the successor
+// had no time to.
+func TestAPauseWhileTheStoreChangesHands(t *testing.T) {
+	t.Parallel()
+	c := newCompany(t, 5, meetingPlaces(t)["file"], "SHUNT_TEST_HEARTBEAT=800ms") // the successor waits for 2s
+	c.stop(3)
+	c.kill(0)
+	c.all(c.died(0), "failure", 1, 2, 4)
+	time.Sleep(700 * time.Millisecond) // rank 1 has asked who is there, and waits for rank 3
+	for _, rank := range []int{1, 2, 4} {
+		c.stop(rank)
+	}
+	time.Sleep(4 * time.Second) // the pause
+	for _, rank := range []int{1, 2, 4} {
+		c.resume(rank)
+	}
+	time.Sleep(300 * time.Millisecond) // rank 3 is resumed last
+	c.resume(3)
+	c.within(10*time.Second, "[1 2 3 4]", "survivors all s", 1, 2, 3, 4)
+	c.leave(1, 2, 3, 4)
+}
+
+// The time for which a process was stopped counts as one part of eight.
+func TestTimeInWhichTheProcessRuns(t *testing.T) {
+	t.Parallel()
+	began, over := time.Now(), make(chan time.Duration, 1)
+	afterRunning(80*time.Millisecond, func() { over <- time.Since(began) })
+	require.GreaterOrEqual(t, <-over, 80*time.Millisecond)
+	stop := afterRunning(80*time.Millisecond, func() { over <- time.Since(began) })
+	stop()
+	ctx, cancel := withinRunning(t.Context(), 80*time.Millisecond)
+	<-ctx.Done()
+	cancel()
+	require.Empty(t, over, "a timer that was stopped")
+}
+
 // A process whose own ranks have left, which beat no longer, was not stopped.
 func TestAStoreWhoseRanksHaveLeftWasNotStopped(t *testing.T) {
 	st := newStore(secret{}, quiet)

@@ -47,7 +47,7 @@ func (s *Session) succeed() (*frameConn, error) {
 	if s.standby == nil {
 		return nil, errAlone
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), mostReplyTimes*s.replyTime())
+	ctx, cancel := withinRunning(context.Background(), mostReplyTimes*s.replyTime())
 	defer cancel()
 	s.seek(true)
 	defer s.seek(false)
@@ -235,7 +235,9 @@ func (s *Session) resumeAt(ctx context.Context, conn net.Conn, key secret) (*fra
 // introduceAgain identifies this rank to one that runs the store or will. With question
 // it only asks what the other knows of this rank, at once.
 func (s *Session) introduceAgain(conn net.Conn, key secret, question bool) (*message, *frameConn, error) {
-	f, err := greet(conn, key, storeID{}, time.Now().Add(s.replyTime()))
+	stop := afterRunning(s.replyTime(), func() { _ = conn.SetDeadline(time.Now()) })
+	f, err := greet(conn, key, storeID{}, time.Time{})
+	stop()
 	if err != nil {
 		return nil, nil, err
 	}

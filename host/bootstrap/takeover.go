@@ -17,7 +17,7 @@ type resuming struct {
 	said    map[int]bool          // ranks that have said everything again
 	held    []heldMessage
 	told    map[toldBy]*message // the latest news
-	timer   *time.Timer
+	stop    func()              // the timer of limit
 	limit   time.Duration
 	late    bool // the time to come is over
 }
@@ -80,7 +80,7 @@ func newSuccessor(s *Session, key secret) *Root {
 		}
 		st.resuming.awaited[rank] = watchProcess(m.process, func() { st.suspectLate(rank, "its process has ended") })
 	}
-	st.resuming.timer = time.AfterFunc(limit, st.resumeTimedOut)
+	st.resuming.stop = afterRunning(limit, st.resumeTimedOut)
 	for _, m := range st.members { // the lost store may not have notified all ranks
 		if m.state != Alive {
 			st.tellState(m)
@@ -361,7 +361,7 @@ func (st *store) endResuming() {
 	if st.resuming == nil {
 		return
 	}
-	st.resuming.timer.Stop()
+	st.resuming.stop()
 	for _, watch := range st.resuming.awaited {
 		watch.stop()
 	}
