@@ -331,7 +331,8 @@ def _typed(address: int | None, nbytes: int, itemsize: int, format: str, what: s
             f"{what}: elements of {itemsize} bytes ({format}) cannot hold {dtype.name.lower()} of {size}; "
             "pass a buffer of bytes or of elements of that size"
         )
-    if nbytes % size:
+    if nbytes % (size * scale):
+        pair = "pairs of " if scale > 1 else ""
         raise InvalidArgumentError(
-            f"{what}: {nbytes} bytes are no whole number of {dtype.name.lower()} of {size} bytes")
+            f"{what}: {nbytes} bytes are no whole number of {pair}{dtype.name.lower()} of {size} bytes")
     return Memory(address, nbytes // size, dtype, hold)

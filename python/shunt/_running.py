@@ -204,13 +204,20 @@ class Running(Owned):
         stream = kwargs.pop("stream", None)
         prepared = make(self, *args, **kwargs)
         self._stream(prepared, stream)
-        # Lets go of what has ended and was dropped; operations end in order.
-        for oldest in list(itertools.islice(self._works, 4)):
-            if not oldest.done():
-                break
+        self._let_go()
         work = Work(self, prepared, collective)
         work._start()
         return work
+
+    def _let_go(self) -> None:
+        """Lets go of works that have ended and were dropped; operations end in order."""
+        try:
+            oldest = list(itertools.islice(self._works, 4))
+        except RuntimeError:  # another thread, or a signal handler, has changed it meanwhile: the next call does it
+            return
+        for work in oldest:
+            if not work.done():
+                break
 
     def group(self) -> Group:
         """A context in which this thread's send, recv, put, get, signal and

@@ -3,8 +3,10 @@
 import asyncio
 import gc
 import os
+import queue
 import resource
 import signal
+import sys
 import threading
 
 import numpy as np
@@ -206,6 +208,37 @@ def test_a_thread_waits_too(pair, loop):
         assert one is two
 
     loop.run_until_complete(main())
+
+
+def test_threads_start_while_others_wait(comm):
+    """What lets go of works that have ended looks at them while other threads take theirs away."""
+    interval, works, errors = sys.getswitchinterval(), queue.SimpleQueue(), []
+
+    def wait():
+        while (work := works.get()) is not None:
+            work.wait()
+
+    def start():
+        try:
+            for _ in range(4000):
+                works.put(comm.start("all_reduce", np.ones(1, "f4")))
+        except Exception as error:
+            errors.append(error)
+        finally:
+            for _ in waiters:
+                works.put(None)
+
+    waiters = [threading.Thread(target=wait) for _ in range(2)]
+    threads = [*waiters, threading.Thread(target=start)]
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert errors == []
 
 
 @pytest.mark.parametrize("left, error", [(0, OSError), (1, shunt.OutOfMemoryError)])
