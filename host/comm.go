@@ -125,8 +125,7 @@ func (c *Communicator) enter(what string) (release func(), err error) {
 // enterContext is enter for a call with a context, and numbers the call among those of its kind: one that gives up
 // while it waits has its number too, as on the ranks where it does not wait.
 func (c *Communicator) enterContext(ctx context.Context, what, kind string) (number int, release func(), err error) {
-	number = c.counters.Next(kind) // before calls that come while this one waits
-	err = c.turn.WaitContext(ctx, what)
+	err = c.turn.WaitContext(ctx, what, func() { number = c.counters.Next(kind) })
 	if end := ctx.Err(); err != nil && errors.Is(err, end) {
 		err = plugin.Errorf(plugin.CodeOf(end), "%s on rank %d: another call of the communicator has not returned", what,
 			c.Rank())
@@ -447,8 +446,8 @@ func oneLine(text string) string {
 
 // Err returns the reason why the communicator failed, or nil. On a GPU that is also what has ended in a stream by now.
 func (c *Communicator) Err() error {
-	if c.device != nil && c.observer.Failure.Reason() == nil {
-		c.endpoints.Look()
+	if c.device != nil && c.observer.Failure.Reason() == nil && !c.turn.Closed() {
+		c.endpoints.Glance()
 	}
 	if f := c.observer.Failure.Reason(); f != nil {
 		c.observer.Failure.Wait()

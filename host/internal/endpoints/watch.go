@@ -54,25 +54,33 @@ func (s *Set) watchGPU(ctx context.Context) {
 
 // Look finds faults that the GPU's kernels have reported, and ranks that contradict each other. It runs every now and
 // then, and before a caller relies on a result. It calls no driver.
-func (s *Set) Look() {
+func (s *Set) Look() { s.look(false) }
+
+// Glance is Look without its wait: what may soon have a better reason is left to the one that watches.
+func (s *Set) Glance() { s.look(true) }
+
+func (s *Set) look(atOnce bool) {
 	kind, peer, _ := s.GPU.Exec.Fault()
 	switch {
 	case kind == plugin.FaultNone || s.Failure.Reason() != nil:
 	case kind == plugin.FaultEngine:
-		s.lookAtEngine()
+		s.lookAtEngine(atOnce)
 	default:
 		s.Fail(s.Fault(kind, peer, s.GPU.Exec.Compared, &s.GPU.Flights), true)
 	}
 }
 
 // lookAtEngine fails the communicator as one of its engine steps has failed.
-func (s *Set) lookAtEngine() {
+func (s *Set) lookAtEngine(atOnce bool) {
 	f, base := s.GPU.Exec.EngineFailure()
 	if f == nil {
 		s.Fail(&plugin.Error{Code: plugin.Timeout, Rank: s.Rank, Message: fmt.Sprintf("the proxy of engine steps on rank %d has not replied to a kernel for %v: native code of a transport blocks in start or poll", s.Rank, s.Timeout())}, true)
 		return
 	}
 	// The end of a peer is reported elsewhere with a better reason than a lost connection has: wait for that.
+	if atOnce && f.Code == plugin.PeerDied {
+		return
+	}
 	for end := time.Now().Add(time.Second); f.Code == plugin.PeerDied && time.Now().Before(end); {
 		if s.Failure.Reason() != nil {
 			return

@@ -55,14 +55,18 @@ func (t *Turn[R]) contend() bool {
 
 // Wait takes the turn, on the caller's thread, after all that came before. It is for a call, which is refused once the
 // turn is closed.
-func (t *Turn[R]) Wait(what string) error { return t.WaitContext(context.Background(), what) }
+func (t *Turn[R]) Wait(what string) error {
+	return t.WaitContext(context.Background(), what, func() {})
+}
 
 // WaitContext is Wait of a call that gives up when its context ends: it returns the context's error then. A turn that
-// is free it takes all the same.
-func (t *Turn[R]) WaitContext(ctx context.Context, what string) error {
+// is free it takes all the same. came is called as the call gets its place: those of several calls in the order in
+// which they have their turns.
+func (t *Turn[R]) WaitContext(ctx context.Context, what string, came func()) error {
 	lockorder.Take(lockorder.Turn)
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	came()
 	if !t.closed && t.wait(ctx.Done()) && !t.closed {
 		return nil
 	}

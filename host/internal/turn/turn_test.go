@@ -3,6 +3,7 @@ package turn
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -159,7 +160,7 @@ func TestNoOvertaking(t *testing.T) {
 			turn.Leave()
 		},
 		func() {
-			if err := turn.WaitContext(t.Context(), "wait"); err != nil {
+			if err := turn.WaitContext(t.Context(), "wait", func() {}); err != nil {
 				t.Error(err)
 			}
 			turn.HandOver(func() {})
@@ -191,23 +192,51 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 	t.Cleanup(lockorder.Check(func(text string) { t.Error(text) }))
 	turn := Turn[int]{Refuse: refuse}
 	ctx, cancel := context.WithCancel(t.Context())
-	require.NoError(t, turn.WaitContext(ctx, "first"))
+	require.NoError(t, turn.WaitContext(ctx, "first", func() {}))
 	given := make(chan error, 1)
-	go func() { given <- turn.WaitContext(ctx, "second") }()
+	go func() { given <- turn.WaitContext(ctx, "second", func() {}) }()
 	require.Eventually(t, turn.Contended, 30*time.Second, time.Millisecond)
 	cancel()
 	require.ErrorIs(t, <-given, context.Canceled)
-	require.ErrorIs(t, turn.WaitContext(ctx, "third"), context.Canceled, "the first has it")
+	require.ErrorIs(t, turn.WaitContext(ctx, "third", func() {}), context.Canceled, "the first has it")
 	next := make(chan error, 1)
 	go func() {
-		err := turn.WaitContext(t.Context(), "fourth")
+		err := turn.WaitContext(t.Context(), "fourth", func() {})
 		turn.Leave()
 		next <- err
 	}()
 	turn.Leave()
 	require.NoError(t, <-next)
-	require.NoError(t, turn.WaitContext(ctx, "fifth"), "it is free")
+	require.NoError(t, turn.WaitContext(ctx, "fifth", func() {}), "it is free")
 	turn.Leave()
 	turn.Shut()
-	require.EqualError(t, turn.WaitContext(ctx, "sixth"), "sixth: closed")
+	require.EqualError(t, turn.WaitContext(ctx, "sixth", func() {}), "sixth: closed")
+}
+
+// Calls that are numbered as they come have their turns in the order of their numbers: other ranks meet them by these.
+func TestNumbersAreInTheOrderOfTurns(t *testing.T) {
+	turn := &Turn[int]{Perform: func(int) {}, Refuse: refuse}
+	var last int
+	var order []int
+	var group sync.WaitGroup
+	for range 8 {
+		group.Go(func() {
+			for range 200 {
+				mine := 0
+				if err := turn.WaitContext(t.Context(), "call", func() {
+					last++
+					mine = last
+					runtime.Gosched() // others come now
+				}); err != nil {
+					t.Error(err)
+					return
+				}
+				order = append(order, mine)
+				turn.Leave()
+			}
+		})
+	}
+	group.Wait()
+	require.Len(t, order, 1600)
+	require.IsIncreasing(t, order)
 }
