@@ -56,8 +56,12 @@ func (c *Communicator) Subset(ctx context.Context, ranks []int) (made *Communica
 	return c.of(ctx, "subset", fmt.Sprintf("%s.%d", label, c.counters.Next(label)), ranks)
 }
 
-// of makes the communicator of some ranks of this one.
+// of makes the communicator of some ranks of this one. Where a plugin's process has ended meanwhile, this one has
+// failed too when the error is returned.
 func (c *Communicator) of(ctx context.Context, what, label string, ranks []int) (*Communicator, error) {
 	made, err := newCommunicator(ctx, c.job, what, label, c.member.InJob(ranks), c.observer.Timeout())
+	if err != nil {
+		c.member.LoseDead()
+	}
 	return made, regroup.Whose(err, ranks, c.Label())
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/shunt-ccl/shunt/host/bootstrap"
 	"github.com/shunt-ccl/shunt/host/carrier"
 	"github.com/shunt-ccl/shunt/host/internal/diagnosis"
+	"github.com/shunt-ccl/shunt/internal/failpoint"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -89,6 +90,8 @@ func (m *Member) hear(f bootstrap.Failure) {
 	}
 }
 
+var failLost = failpoint.New("plugin.lost", "a plugin's process has ended, before the communicators that use it fail")
+
 // watchPlugin fails every communicator that uses a plugin's process when that ends.
 func (j *Job) watchPlugin(l *carrier.Loaded) {
 	if l.Died() == nil {
@@ -101,10 +104,21 @@ func (j *Job) watchPlugin(l *carrier.Loaded) {
 			if j.Context.Err() != nil {
 				return
 			}
+			failLost.Hit()
 			j.Logger.Warn("transport lost", "transport", l.Info.Name, "pid", l.PID(), "reason", l.Err())
 			j.each(func(m *Member) { m.lose(l) })
 		}
 	})
+}
+
+// LoseDead fails the communicator if a plugin's process that it uses has ended, where the caller has seen that before
+// the job's own watch.
+func (m *Member) LoseDead() {
+	for _, l := range m.Loaded {
+		if l.Err() != nil {
+			m.lose(l)
+		}
+	}
 }
 
 // lose fails the communicator if it uses the plugin's process that has ended, and not the next one.

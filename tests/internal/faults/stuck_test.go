@@ -13,6 +13,7 @@ import (
 
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/internal/ctransport"
+	"github.com/shunt-ccl/shunt/internal/failpoint"
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/tests/internal/stuck"
 	"github.com/shunt-ccl/shunt/tests/pool"
@@ -130,6 +131,26 @@ func TestPluginStuckInInitCostsTheTimeoutOnce(t *testing.T) {
 	for rank, a := range replies {
 		if a.Operations > 0 || !strings.HasPrefix(a.Message, "init ") || a.Took > timeout+time.Second {
 			t.Errorf("rank %d after %v and %d operations: %s", rank, a.Took, a.Operations, a.Message)
+		}
+	}
+}
+
+// The communicator whose split has failed for a plugin's end has failed with it, however late the watch for such ends
+// comes: nothing is called in between.
+func TestSplitThatLosesAPluginFailsTheParent(t *testing.T) {
+	spec, _ := stuckIn(t, "process", "split")
+	path := strings.TrimPrefix(spec, "process:")
+	named := filepath.Join(filepath.Dir(path), "dies-split")
+	if err := os.Rename(path, named); err != nil {
+		t.Fatal(err)
+	}
+	w := newWorldIn(t, 2, failpoint.Variable+"=plugin.lost=delay(1s)")
+	replies, result := w.ask("faults stuck", w.meet("process:"+named, 5*time.Second), 30*time.Second, nil)
+	for rank, a := range replies {
+		if a == nil {
+			t.Errorf("rank %d: %v", rank, result.Outcomes[rank])
+		} else if a.Code != plugin.PluginDied || a.Operations != 3 {
+			t.Errorf("rank %d after %d operations: %s: %s", rank, a.Operations, a.Code, a.Message)
 		}
 	}
 }
