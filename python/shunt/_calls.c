@@ -222,7 +222,8 @@ static int describe_on_host(PyObject *self, PyObject *object, struct memory *mem
 }
 
 /* stream_number converts a stream argument for the library; it returns what a
- * description returns. Arrays in host memory have no streams. */
+ * description returns. Arrays in host memory have no streams, and what is wrong with
+ * another one the full path says, to the other ranks too. */
 static int stream_number(PyObject *self, description *describe, PyObject *stream, int32_t gpu, uint64_t *into) {
   if (describe == describe_on_host)
     return stream == Py_None;
@@ -239,7 +240,9 @@ static int stream_number(PyObject *self, description *describe, PyObject *stream
   PyObject *found = PyObject_CallFunctionObjArgs(KNOWN(self, STREAM_OF), stream, NULL);
   int wrong = found == NULL || number(found, 'p', into);
   Py_XDECREF(found);
-  return wrong ? -1 : 1;
+  if (!wrong)
+    return 1;
+  return PyErr_ExceptionMatches(PyExc_Exception) ? refused() : -1;
 }
 
 static PyObject *described(PyObject *self, PyObject *object, description *describe) {

@@ -79,7 +79,10 @@ class Collectives(Running):
         if memory is None:
             return None
         address, count, kind, gpu = memory
-        return address, count, kind, self._number(stream, gpu), gpu
+        try:
+            return address, count, kind, self._number(stream, gpu), gpu
+        except Exception:
+            return None  # the full path says what is wrong, to the other ranks too
 
     def _pair(self, send: Any, recv: Any, dtype: DTypeLike, stream: StreamLike) -> Any:
         """Two buffers as (address of send, of recv, count of send, of recv, dtype,

@@ -145,20 +145,24 @@ def stream_of(stream: StreamLike) -> int:
     """The CUstream of a stream argument that is not None."""
     if type(stream) is int and 0 <= stream < 1 << 64:
         return stream
+    number: Any = None
     if hasattr(stream, "__cuda_stream__"):  # cuda.core, and what follows it
         protocol = stream.__cuda_stream__
         _, number = protocol() if callable(protocol) else protocol
-        return int(number)
-    for name in ("cuda_stream", "ptr"):  # torch; cupy
-        number = getattr(stream, name, None)
-        if isinstance(number, int):
-            return number
-    if isinstance(stream, bool) or not hasattr(stream, "__index__"):
+        number = int(number)
+    else:
+        for name in ("cuda_stream", "ptr"):  # torch; cupy
+            number = getattr(stream, name, None)
+            if isinstance(number, int):
+                break
+        else:
+            number = stream
+    if isinstance(number, bool) or not hasattr(number, "__index__"):
         raise InvalidArgumentError(
             f"stream is {stream!r}, want the number of a CUstream, or an object with cuda_stream, ptr or "
             "__cuda_stream__"
         )
-    number = stream.__index__()
+    number = number.__index__()
     if not 0 <= number < 1 << 64:
         raise InvalidArgumentError(f"stream {number} is no CUstream")
     return number

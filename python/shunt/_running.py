@@ -21,7 +21,7 @@ from ._device import StreamLike
 from ._group import Group, Open
 from ._operations import Prepared
 from ._owned import Owned
-from ._tables import ClosedError, Code, InvalidArgumentError, MemoryKind, ShuntError
+from ._tables import ClosedError, Code, Collective, InvalidArgumentError, MemoryKind, ShuntError
 from ._window import Window
 from ._work import Work, let_go
 
@@ -145,13 +145,14 @@ class Running(Owned):
 
     def _stream(self, prepared: Prepared, stream: StreamLike) -> None:
         """Enters the stream that an operation on a GPU runs in."""
-        if not self.on_device:
-            if stream is not None:
-                raise InvalidArgumentError("stream= is for communicators of CUDA memory")
-            return
         number: int | None = None
         if stream is not None:
-            number = _device.stream_of(stream)
+            with self._noting(Collective(prepared.operation.collective).name.lower()):
+                if not self.on_device:
+                    raise InvalidArgumentError("stream= is for communicators of CUDA memory")
+                number = _device.stream_of(stream)
+        elif not self.on_device:
+            return
         else:
             hold = prepared.hold
             for memory in (hold,) if isinstance(hold, Memory) else hold or ():
@@ -164,8 +165,7 @@ class Running(Owned):
             prepared.operation.stream = number or None
 
     def _run(self, prepared: Prepared, stream: StreamLike = None) -> Any:
-        if self.on_device or stream is not None:
-            self._stream(prepared, stream)
+        self._stream(prepared, stream)
         group = self._group()
         if group is not None:
             group.check()

@@ -275,14 +275,22 @@ def refuses(call):
     comm = shunt.init(timeout=3)
     x, y = np.zeros(6, "float32"), np.zeros(12, "float32")
     right = {"all_reduce": (x, x.copy()), "broadcast": (x, 0), "all_gather_v": (x, y, [6, 6]), "reduce": (x, None, 0),
-             "send": (x, 1), "number": (1,), "window": (8,), "split": (0,), "register": (x,)}
+             "send": (x, 1), "number": (1,), "window": (8,), "split": (0,), "register": (x,),
+             "stream": (x,), "started": ()}
     wrong = {"all_reduce": (x, y), "broadcast": (x[::2], 0), "all_gather_v": (x, y, [6]), "reduce": (x, None, "zero"),
-             "send": (["text"], 0), "number": (1 << 70,), "window": ("x",), "split": (1 << 40,), "register": (x[:0],)}
+             "send": (["text"], 0), "number": (1 << 70,), "window": ("x",), "split": (1 << 40,), "register": (x[:0],),
+             "stream": (x,), "started": ("barrier",)}
     comm.barrier()
-    name, awaits = {"number": ("all_reduce", "all_reduce"), "send": ("send", "recv")}.get(call, (call, call))
+    name, awaits = {"number": ("all_reduce", "all_reduce"), "send": ("send", "recv"),
+                    "stream": ("all_reduce", "all_reduce"), "started": ("start", "barrier")}.get(call, (call, call))
     how = {"symmetric": True} if call == "register" else {}
+    if comm.rank == 1 and call in ("stream", "started"):
+        how["stream"] = 7
     try:
-        getattr(comm, name if comm.rank == 1 else awaits)(*(wrong if comm.rank == 1 else right)[call], **how)
+        if comm.rank == 1:
+            getattr(comm, name)(*wrong[call], **how)
+        else:
+            getattr(comm, awaits)(*right[call], **how)
     except (shunt.ShuntError, TypeError, ValueError) as error:
         print(error)
     if comm.rank == 1:

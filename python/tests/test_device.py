@@ -89,7 +89,8 @@ def test_streams():
     assert _device.stream_of(Stream(ptr=6)) == 6
     assert _device.stream_of(Stream(__cuda_stream__=(0, 8))) == 8
     assert _device.stream_of(Core()) == 99
-    for bad in ("7", -1, 1 << 64, True, object(), 1.5):
+    for bad in ("7", -1, 1 << 64, True, object(), 1.5, Stream(cuda_stream=-1), Stream(ptr=1 << 64),
+                Stream(__cuda_stream__=(0, -1)), Stream(cuda_stream=True)):
         with pytest.raises(shunt.InvalidArgumentError, match="stream"):
             _device.stream_of(bad)
 
@@ -261,7 +262,7 @@ class Comm:
     """A communicator as far as streams are concerned."""
 
     on_device, rank, world = True, 0, 2
-    _stream = shunt.Communicator._stream
+    _stream, _noting = shunt.Communicator._stream, shunt.Communicator._noting
 
 
 def test_an_operation_runs_in_the_stream_of_its_first_buffer():
@@ -327,6 +328,22 @@ def test_dlpack(monkeypatch):
         describe(OfDLPack(strides=(1, 2)))
     with pytest.raises(shunt.UnsupportedError, match="lies in host memory"):
         describe(OfDLPack(device=1))
+
+
+@pytest.mark.parametrize("stream", [-1, "7", Stream(cuda_stream=-1), Stream(ptr=1 << 64)])
+def test_a_refused_stream_is_told_to_who_waits(torch, stream):
+    torch._C = types.SimpleNamespace(_cuda_getCurrentRawStream=lambda device: 4712)
+    comm = Quick()
+    comm._handle = 1
+    send, recv, whole = FakeTensor(), FakeTensor(), FakeTensor(count=12)
+    calls = {"all_reduce": (send, recv), "broadcast": (send,), "all_gather": (send, whole), "barrier": (),
+             "all_gather_v": (send, whole, [6, 6]), "gather_v": (send, whole, [6, 6]), "send": (send, 1),
+             "recv": (recv, 1)}
+    for name, arguments in calls.items():
+        with pytest.raises(shunt.InvalidArgumentError, match=f"{name} on rank 0: stream "):
+            getattr(comm, name)(*arguments, stream=stream)
+        assert [asked[:3] for asked in comm.asked] == [("shunt_note_refusal", 1, name.encode())]
+        comm.asked.clear()
 
 
 def test_gpu_options_are_checked(comm, monkeypatch):

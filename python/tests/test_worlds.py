@@ -27,10 +27,10 @@ def test_timeout_names_the_rank_that_stayed_away(world):
 
 
 @pytest.mark.parametrize("call", ["all_reduce", "broadcast", "all_gather_v", "reduce", "send", "number", "window",
-                                  "split", "register"])
+                                  "split", "register", "stream", "started"])
 def test_refused_arguments_are_told_to_who_waits(world, call):
     waits, refuses = (out.strip() for out in world.run(2, "refuses", call))
-    name = {"number": "all_reduce"}.get(call, call)
+    name = {"number": "all_reduce", "stream": "all_reduce", "started": "barrier"}.get(call, call)
     assert refuses.startswith(f"{name} on rank 1: "), refuses
     why = refuses.removeprefix(f"{name} on rank 1: ")
     assert why and f"rank 1 refused its {name}: {why[:200]}" in waits, (waits, refuses)
