@@ -154,10 +154,11 @@ shunt_status shunt_allocator_functions(shunt_allocator allocator, shunt_alloc_fn
 shunt_status shunt_allocator_destroy(shunt_allocator allocator) {
   uint64_t number = SHUNT_NUMBER(allocator);
   shunt_status status;
+  int32_t gone = 0;
   int i;
   GUARD();
-  status = go_allocator_destroy(number);
-  for (i = 0; i < PLACES && status == SHUNT_OK; i++) {
+  status = go_allocator_destroy(number, &gone);
+  for (i = 0; i < PLACES && gone; i++) {
     uint64_t mine = number;
     __atomic_compare_exchange_n(&places[i].allocator, &mine, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
   }

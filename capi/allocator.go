@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/plugin"
 )
 
 // allocator is the object behind a shunt_allocator. Its communicator may be closed.
@@ -104,13 +105,14 @@ func go_allocator_device(number C.uint64_t, device *C.int32_t) (result C.int32_t
 }
 
 //export go_allocator_destroy
-func go_allocator_destroy(number C.uint64_t) (result C.int32_t) {
+func go_allocator_destroy(number C.uint64_t, gone *C.int32_t) (result C.int32_t) {
 	defer recovered(&result)
 	return onAllocator(number, func(a *host.Allocator) error {
-		if err := a.Destroy(); err != nil {
-			return err
+		err := a.Destroy()
+		if code := plugin.CodeOf(err); code != plugin.InvalidArgument && code != plugin.Timeout {
+			*gone = 1
+			_, _ = allocators.remove(handle(number)) // another thread may have destroyed it
 		}
-		_, err := allocators.remove(handle(number))
 		return err
 	})
 }

@@ -95,7 +95,7 @@ extern int32_t go_allocator_reserve(uint64_t allocator, int64_t bytes);
 extern int32_t go_allocator_trim(uint64_t allocator);
 extern int32_t go_allocator_get_stats(uint64_t allocator, shunt_allocator_stats *stats);
 extern int32_t go_allocator_device(uint64_t allocator, int32_t *device);
-extern int32_t go_allocator_destroy(uint64_t allocator);
+extern int32_t go_allocator_destroy(uint64_t allocator, int32_t *gone);
 extern int32_t go_window_create(uint64_t comm, int64_t bytes, uint64_t *window, void **base);
 extern int32_t go_window_at(uint64_t comm, void *memory, int64_t bytes, uint64_t *window, void **base);
 extern int32_t go_window_free(uint64_t window);

@@ -566,9 +566,10 @@ SHUNT_API shunt_status shunt_allocator_functions(shunt_allocator allocator, shun
 
 /* Gives all memory back and ends the handle; waits up to two seconds for work on freed
  * memory. While blocks are allocated, or graphs exist that were captured with the
- * memory, it fails and the allocator stays usable. An allocator outlives its communicator,
- * but does not grow without it. Local; ranks that still use the communicator destroy a
- * symmetric one between the same two collectives. */
+ * memory, it fails with SHUNT_INVALID_ARGUMENT or SHUNT_TIMEOUT and the allocator stays
+ * usable; after SHUNT_DEVICE the handle has ended, but memory could not be given back.
+ * An allocator outlives its communicator, but does not grow without it. Local; ranks that
+ * still use the communicator destroy a symmetric one between the same two collectives. */
 SHUNT_API shunt_status shunt_allocator_destroy(shunt_allocator allocator);
 
 /* ---- windows ------------------------------------------------------------- */

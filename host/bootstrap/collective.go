@@ -100,9 +100,11 @@ func (st *store) joinGroup(m *member, msg *message) error {
 	m.groups[msg.Group] = g
 	st.empty = slices.DeleteFunc(st.empty, func(other *storeGroup) bool { return other == g })
 	if conflict != nil {
-		err := rankError(plugin.Mismatch, m.who.Rank, "ranks disagree about the members of group %q: rank %d says %v, another says %v", msg.Key, m.who.Rank, g.ranks, conflict.ranks)
-		g.fail(err)
-		conflict.fail(err)
+		for _, g := range []*storeGroup{g, conflict} {
+			g.fail(rankError(plugin.Mismatch, slices.Index(g.ranks, m.who.Rank),
+				"ranks disagree about the members of group %q: %v says %v, another says %v", msg.Key, m.who, msg.Ranks,
+				conflict.ranks))
+		}
 	}
 	return nil
 }

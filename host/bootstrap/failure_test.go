@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -364,14 +365,20 @@ func TestRankThatTakesNothingHoldsUpOnce(t *testing.T) {
 func TestEndsAreNumberedAsTheGroups(t *testing.T) {
 	t.Parallel()
 	s, others := someElsewhere(t, 4, 200*time.Millisecond, 2)
-	place := func(what string, err error, want int, text string) {
+	of := func(code plugin.Code, what string, err error, want int, text string) {
 		t.Helper()
-		wants(t, 3, err, plugin.PeerDied, text)
+		wants(t, 3, err, code, text)
 		if e, ok := errors.AsType[*plugin.Error](err); !ok || e.Rank != want {
 			t.Errorf("%s: %+v, want rank %d", what, err, want)
 		}
 	}
+	place := func(what string, err error, want int, text string) {
+		t.Helper()
+		of(plugin.PeerDied, what, err, want, text)
+	}
 	g, err := s[3].Group("before", []int{2, 1, 3})
+	require.NoError(t, err)
+	alive, err := s[3].Group("alive", []int{1, 3})
 	require.NoError(t, err)
 	_, err = s[1].Group("before", []int{2, 1, 3})
 	require.NoError(t, err)
@@ -389,5 +396,19 @@ func TestEndsAreNumberedAsTheGroups(t *testing.T) {
 		at := slices.Index(ranks, 2)
 		place("a new group", later.Barrier(t.Context(), "meet"), at, fmt.Sprintf("rank %d of group %q is gone: rank 2 (pid ",
 			at, fmt.Sprint("after, ", ranks)))
+	}
+	lives, end := alive.WhileAlive(t.Context())
+	defer end()
+	awaits := make(chan error, 1)
+	go func() { awaits <- alive.Barrier(t.Context(), "wait") }()
+	for s[3].waiting() == 0 {
+		runtime.Gosched()
+	}
+	require.NoError(t, s[3].Close())
+	<-lives.Done()
+	_, none := s[3].Group("closed", []int{1, 3})
+	for what, err := range map[string]error{"a wait": <-awaits, "a call": alive.Barrier(t.Context(), "late"),
+		"a context": context.Cause(lives), "a new group": none} {
+		of(plugin.Closed, what, err, 1, "the session of rank 3 is closed")
 	}
 }

@@ -59,8 +59,10 @@ func (s *Session) Group(key string, ranks []int) (*Group, error) {
 	s.mu.Lock()
 	g.id = s.nextID
 	s.nextID++
-	end := s.end
-	if end == nil && len(s.groups) >= maxGroups {
+	var end *plugin.Error
+	if s.end != nil {
+		end = g.sessionEnd()
+	} else if len(s.groups) >= maxGroups {
 		end = rankError(plugin.OutOfMemory, g.rank, "rank %d is in %d groups at once and cannot make group %q", g.rank,
 			maxGroups, key)
 	}
@@ -227,7 +229,7 @@ func (g *Group) whileAlive(ctx context.Context, ranks []int, left bool) (context
 		})
 		switch {
 		case s.end != nil:
-			cancel(s.end)
+			cancel(g.sessionEnd())
 		case reason != nil:
 			cancel(numbered(reason, g.ranks, g.key))
 		default:

@@ -71,7 +71,7 @@ func (s *Session) note(k waitKey, w *waiter, g *Group) error {
 	defer s.mu.Unlock()
 	switch {
 	case s.end != nil:
-		return s.end
+		return g.sessionEnd()
 	case s.groups[k.group] == nil:
 		return g.closedError()
 	case s.waiters[k] != nil:
@@ -104,7 +104,7 @@ func (s *Session) await(ctx context.Context, limit time.Duration, k waitKey, w *
 		case m := <-w.reply:
 			return m
 		case <-s.ended:
-			return s.afterEnd(k, w)
+			return s.afterEnd(k, w, g)
 		case <-timer.C:
 			parts--
 			timer.Reset(part)
@@ -129,7 +129,7 @@ func (s *Session) await(ctx context.Context, limit time.Duration, k waitKey, w *
 		case m := <-w.reply:
 			return m
 		case <-s.ended:
-			return s.afterEnd(k, w)
+			return s.afterEnd(k, w, g)
 		case <-timer.C:
 			if !s.settling() {
 				return s.abandon(k, w, err)
@@ -176,9 +176,12 @@ func (g *Group) closedError() *plugin.Error {
 	return rankError(plugin.Closed, g.rank, "rank %d has closed group %q", g.rank, g.key)
 }
 
+// sessionEnd returns why the session has ended, with ranks as the group numbers them. The caller holds session.mu.
+func (g *Group) sessionEnd() *plugin.Error { return numbered(g.session.end, g.ranks, g.key) }
+
 // afterEnd returns the result of a session that has ended, unless the collective's
 // own came before.
-func (s *Session) afterEnd(k waitKey, w *waiter) *message {
+func (s *Session) afterEnd(k waitKey, w *waiter, g *Group) *message {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.waiters, k)
@@ -186,6 +189,6 @@ func (s *Session) afterEnd(k waitKey, w *waiter) *message {
 	case m := <-w.reply:
 		return m
 	default:
-		return &message{Err: s.end}
+		return &message{Err: g.sessionEnd()}
 	}
 }

@@ -9,7 +9,7 @@ from ._device import StreamLike
 from ._interruptible import interruptible
 from ._operations import whole
 from ._owned import Owned
-from ._tables import ClosedError, InvalidArgumentError
+from ._tables import ClosedError, InvalidArgumentError, ShuntError, TimeoutError
 
 if TYPE_CHECKING:
     from ._communicator import Communicator
@@ -143,11 +143,17 @@ class Allocator(Owned):
     def close(self) -> None:
         """Gives all memory back; waits up to two seconds for work on freed memory. Raises InvalidArgumentError while
         blocks are allocated, TimeoutError while graphs exist that were captured with them; the allocator then goes
-        on."""
+        on. After DeviceError it has ended, but memory could not be given back."""
         if self._handle is None:
             return
-        if not _library.forked:
-            _library.check(_library.library().shunt_allocator_destroy(self._handle))
+        try:
+            if not _library.forked:
+                _library.check(_library.library().shunt_allocator_destroy(self._handle))
+        except (InvalidArgumentError, TimeoutError):
+            raise
+        except ShuntError:
+            self._handle = None
+            raise
         self._handle = None
 
 

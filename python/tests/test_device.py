@@ -13,7 +13,7 @@ import pytest
 import shunt
 from fake_tensors import Exchange, FakeTensor
 from shunt import _allocator, _buffers, _device, _library, _operations, _quick, _window
-from shunt._tables import DType, MemoryKind, Op
+from shunt._tables import Code, DType, MemoryKind, Op
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -408,17 +408,35 @@ def test_allocators_serve_gpus():
 class Allocated:
     """libshunt's allocator, as far as _allocator calls it."""
 
-    def __init__(self):
-        self.calls = []
+    def __init__(self, *ends):
+        self.calls, self.ends = [], list(ends)
+
+    def shunt_last_error(self, _):
+        return b"as was asked for"
 
     def __getattr__(self, name):
         def call(*arguments):
             self.calls.append((name.removeprefix("shunt_allocator_"), *arguments))
+            if name == "shunt_allocator_destroy":
+                return self.ends.pop(0) if self.ends else 0
             if name == "shunt_allocator_alloc":
                 arguments[3]._obj.value = 0x7000
             return 0
 
         return call
+
+
+def test_an_allocator_that_ends_with_an_error(monkeypatch):
+    lib = Allocated(Code.INVALID_ARGUMENT, Code.TIMEOUT, Code.DEVICE)
+    monkeypatch.setattr(_library, "library", lambda: lib)
+    allocator = _allocator.Allocator(types.SimpleNamespace(rank=3, _end=None), 77, False)
+    for error, state in ((shunt.InvalidArgumentError, "plain"), (shunt.TimeoutError, "plain"),
+                         (shunt.DeviceError, "closed")):
+        with pytest.raises(error):
+            allocator.close()
+        assert repr(allocator) == f"<Allocator {state} on rank 3>"
+    allocator.close()
+    assert [call[0] for call in lib.calls] == ["destroy"] * 3
 
 
 def test_what_an_allocator_calls(monkeypatch):

@@ -310,7 +310,8 @@ func (a *Allocator) Trim() error {
 }
 
 // Destroy gives all memory back, or fails and changes nothing, while blocks are allocated or used: what one rank alone
-// took out, or noted as over, would set the ranks of a symmetric allocator apart.
+// took out, or noted as over, would set the ranks of a symmetric allocator apart. Where the driver fails to take memory
+// back, the allocator is gone, and the error's code is Device.
 func (a *Allocator) Destroy() error {
 	a.growth.Lock()
 	defer a.growth.Unlock()
@@ -340,5 +341,8 @@ func (a *Allocator) Destroy() error {
 	a.set.mu.Lock()
 	delete(a.set.all, a)
 	a.set.mu.Unlock()
-	return errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return plugin.Errorf(plugin.Device, "the allocator has ended, but not all of its memory was given back: %w", err)
+	}
+	return nil
 }

@@ -186,3 +186,27 @@ func TestAllocatorOutlivesItsCommunicator(t *testing.T) {
 	require.Nil(t, late)
 	require.Empty(t, driver.Leaks())
 }
+
+// An allocator that a block keeps goes on; one whose memory the driver does not take back is gone, and says both.
+func TestDestroyThatFails(t *testing.T) {
+	for _, call := range []string{"Unmap", "Release"} {
+		var set Set
+		driver := cudatest.New(cudatest.Options{})
+		a, err := set.New(Home{Label: "world", Turn: func(string) (func(), error) { return func() {}, nil },
+			Failed:   func(string) error { return nil },
+			Deadline: func() (context.Context, context.CancelFunc) { return context.WithCancel(t.Context()) }},
+			driver, 0, Options{})
+		require.NoError(t, err)
+		require.NoError(t, a.grow(1<<20, 1<<20, true))
+		p, err := a.Alloc(1<<20, 0)
+		require.NoError(t, err)
+		require.Equal(t, plugin.InvalidArgument, plugin.CodeOf(a.Destroy()))
+		require.NotEmpty(t, set.all)
+		require.NoError(t, a.Free(p, 0))
+		driver.Fail(call, 0, cuda.InvalidValue)
+		require.Equal(t, plugin.Device, plugin.CodeOf(a.Destroy()), call)
+		require.Empty(t, set.all, call)
+		require.Equal(t, plugin.Closed, plugin.CodeOf(a.Destroy()), call)
+		driver.Close()
+	}
+}
