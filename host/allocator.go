@@ -127,9 +127,9 @@ func (a *Allocator) Stats() AllocatorStats { return AllocatorStats(a.memory.Stat
 func (a *Allocator) Device() int { return a.memory.Device() }
 
 // Destroy gives all memory back. Blocks that are allocated (InvalidArgument), and graphs that were captured with the
-// memory and still exist (Timeout), make it fail, and the allocator stays usable; it waits up to two seconds for work on
-// memory that was freed. With Device, memory could not be given back, and the allocator has ended nevertheless. It is
-// local, but ranks that still use a symmetric allocator's communicator destroy it between the same two collectives.
+// memory and still exist (Timeout), make it fail, and the allocator stays usable; it waits up to two seconds for work
+// on memory that was freed. With Device, memory could not be given back, and the allocator has ended nevertheless. It
+// is local, but ranks that still use a symmetric allocator's communicator destroy it between the same two collectives.
 func (a *Allocator) Destroy() error { return a.wrap("allocator destroy", a.memory.Destroy()) }
 
 // wrap names the call in an error.
