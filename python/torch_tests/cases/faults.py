@@ -195,6 +195,23 @@ def refused_arguments_are_explained(w):
 
 
 @case(breaks=True, worlds=(2, 3))
+def refused_messages_are_explained(w):
+    """The same where one rank alone waits for a message."""
+    w.needs(w.judged, "gloo: its texts are its own")
+    group = w.new_group(seconds=5)
+    t = torch.ones(4, 4, device=w.device)
+    if w.rank > 1:
+        return w.await_others(0)
+    exchange = dist.send if w.rank == 0 else dist.recv
+    exchange(t, 1 - w.rank, group=group)
+    if w.rank == 1:
+        fails(w, lambda: dist.recv(t, 0, group=group), "timeout", "rank 0 refused its send: argument tensor")
+        return w.await_others(0)
+    w.raises(lambda: dist.send(t.t(), 1, group=group), "argument tensor")
+    w.await_others(0)
+
+
+@case(breaks=True, worlds=(2, 3))
 def monitored_barrier_names_the_missing(w):
     w.needs(w.judged, "torch: has it for gloo alone, where the others get an error after its timeout")
     if w.rank == w.size - 1:

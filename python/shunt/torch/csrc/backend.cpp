@@ -172,20 +172,25 @@ uint64_t ShuntBackend::communicatorHandle(const at::Device& device) {
   return handle;
 }
 
-c10d::ErrorType ShuntBackend::getError() {
+void ShuntBackend::eachMade(const std::function<void(Communicator&)>& use) {
   std::lock_guard<std::mutex> lock(mutex_);
-  for (auto& [_, channel] : channels_) {
-    shunt_status error = SHUNT_OK;
-    channel->ifMade([&](Communicator& communicator) { error = communicator.asyncError(); });
-    switch (error) {
-      case SHUNT_OK: break;
-      case SHUNT_TIMEOUT: return c10d::ErrorType::TIMEOUT;
-      case SHUNT_PEER_DIED:
-      case SHUNT_ABORTED: return c10d::ErrorType::REMOTE_ERROR;
-      default: return c10d::ErrorType::COMM_ERROR;
-    }
+  for (auto& [_, channel] : channels_) channel->ifMade(use);
+  for (auto& [_, channel] : pairs_) channel->ifMade(use);
+  if (links_) links_->eachMade(use);
+}
+
+c10d::ErrorType ShuntBackend::getError() {
+  shunt_status error = SHUNT_OK;
+  eachMade([&](Communicator& communicator) {
+    if (error == SHUNT_OK) error = communicator.asyncError();
+  });
+  switch (error) {
+    case SHUNT_OK: return c10d::ErrorType::SUCCESS;
+    case SHUNT_TIMEOUT: return c10d::ErrorType::TIMEOUT;
+    case SHUNT_PEER_DIED:
+    case SHUNT_ABORTED: return c10d::ErrorType::REMOTE_ERROR;
+    default: return c10d::ErrorType::COMM_ERROR;
   }
-  return c10d::ErrorType::SUCCESS;
 }
 
 void Where::refused(const std::string& why) const {
@@ -193,11 +198,9 @@ void Where::refused(const std::string& why) const {
 }
 
 void ShuntBackend::noteRefusal(const char* collective, const std::string& why) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  for (auto& [_, channel] : channels_)
-    channel->ifMade([&](Communicator& communicator) {
-      (void)api().note_refusal_(communicator.handle(), collective, why.c_str());
-    });
+  eachMade([&](Communicator& communicator) {
+    (void)api().note_refusal_(communicator.handle(), collective, why.c_str());
+  });
 }
 
 void ShuntBackend::abort() {

@@ -104,6 +104,9 @@ class ShuntBackend : public c10d::Backend {
     return [this] { return timeout(c10d::kUnsetTimeout); };
   }
 
+  // Calls use, which must not block, with every communicator of the group that has been made: that of all ranks, and
+  // those of messages between two.
+  void eachMade(const std::function<void(Communicator&)>& use);
   // The group's channel for tensors on device.
   Channel& channel(const at::Device& device, const Where& where);
   // Throws what has failed a communicator of the whole group, a rank's death for instance: nothing can be joined then.

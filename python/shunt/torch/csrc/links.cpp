@@ -234,6 +234,11 @@ void Links::abort() {
   for (auto& [_, link] : links_) link->channel.abort(*group_);
 }
 
+void Links::eachMade(const std::function<void(Communicator&)>& use) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (auto& [_, link] : links_) link->channel.ifMade(use);
+}
+
 void Links::endSelf(const std::string& text) {
   std::deque<Waiting> left;
   {

@@ -29,6 +29,8 @@ class Links {
   c10::intrusive_ptr<Work> recvAny(const at::Tensor& tensor, Milliseconds timeout, uint64_t sequence);
 
   void abort();
+  // Calls use, which must not block, with the communicators that have been made.
+  void eachMade(const std::function<void(Communicator&)>& use);
   // Ends messages to oneself whose other end has not come. Runs callbacks: call it without locks.
   void endSelf(const std::string& text);
 
