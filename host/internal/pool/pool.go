@@ -236,13 +236,24 @@ func (p *Pool) merge(b *block) {
 	}
 }
 
-// joins reports whether two free neighbours become one. In a plain pool blocks of different streams stay apart: each
-// would have to wait for the other's stream.
+// joins reports whether two free neighbours become one. Blocks of different graphs stay apart, and those of a graph
+// from all others: a graph may live for as long as the program. So do, in a plain pool, blocks of different streams:
+// each would have to wait for the other's stream.
 func (p *Pool) joins(a, b *block) bool {
+	if !graphsWithin(a, b) || !graphsWithin(b, a) {
+		return false
+	}
 	if p.ordered || len(a.uses) == 0 || len(b.uses) == 0 {
 		return true
 	}
 	return len(a.uses) == len(b.uses) && p.all(a.uses, func(u use) bool { return slices.ContainsFunc(b.uses, u.same) })
+}
+
+// graphsWithin reports whether every graph that uses a free block uses the other one too.
+func graphsWithin(a, b *block) bool {
+	return !slices.ContainsFunc(a.uses, func(u use) bool {
+		return u.capture != nil && !slices.ContainsFunc(b.uses, func(v use) bool { return u.capture == v.capture })
+	})
 }
 
 // absorb makes a free block and the next one, which is free too, one block. p.mu is held.

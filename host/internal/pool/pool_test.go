@@ -381,15 +381,63 @@ func TestGraphsOfOneStreamKeepTheirOwnMemory(t *testing.T) {
 			require.NoError(t, b.driver.DestroyGraph(graphs[first]))
 			all()
 			require.NotContains(t, taken, held[1-first], "a replay would write into it")
-			if !ordered { // an ordered pool has joined the blocks
-				require.Contains(t, taken, held[first])
-			}
+			require.Contains(t, taken, held[first])
 			require.NoError(t, b.driver.DestroyGraph(graphs[1-first]))
 			all()
 			require.Subset(t, taken, held)
 			for _, p := range taken {
 				b.release(p, 0)
 			}
+		}
+	}
+}
+
+// A graph keeps what it was captured with, and nothing that lies beside it.
+func TestGraphsKeepNoNeighbours(t *testing.T) {
+	for _, ordered := range []bool{false, true} {
+		for _, during := range []bool{false, true} { // the capture, or after it
+			b := newBench(t, ordered, 2)
+			b.add(Granularity)
+			const block = Granularity / 8
+			ctx := b.gpu.Context
+			before := b.alloc(block, 0)
+			require.NoError(t, b.driver.BeginCapture(ctx, b.streams[0]))
+			held := b.alloc(block, 0)
+			if during {
+				b.release(held, 0)
+			}
+			graph, err := b.driver.EndCapture(ctx, b.streams[0])
+			require.NoError(t, err)
+			if !during {
+				b.release(held, 0)
+			}
+			b.release(before, 0)
+			require.NoError(t, b.driver.Synchronize(ctx))
+			b.agree()
+			b.check()
+			rest := b.alloc(6*block, 1)
+			require.NotZero(t, rest, "all that lies behind, for another stream")
+			b.release(rest, 1)
+			require.NoError(t, b.driver.Synchronize(ctx))
+			b.agree()
+			require.NoError(t, b.driver.BeginCapture(ctx, b.streams[1]))
+			rest = b.alloc(6*block, 1)
+			require.NotZero(t, rest, "and for another graph")
+			other, err := b.driver.EndCapture(ctx, b.streams[1])
+			require.NoError(t, err)
+			b.release(rest, 1)
+			require.Equal(t, before, b.alloc(block, 0), "what lies before")
+			b.release(before, 0)
+			require.NoError(t, b.driver.Synchronize(ctx))
+			require.Empty(t, b.pool.Idle(true))
+			for _, g := range []cuda.Graph{other, graph} {
+				require.NoError(t, b.driver.DestroyGraph(g))
+				b.agree()
+				b.check()
+			}
+			whole := b.alloc(Granularity, 1)
+			require.NotZero(t, whole, "one piece again")
+			b.release(whole, 1)
 		}
 	}
 }

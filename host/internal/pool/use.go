@@ -238,12 +238,17 @@ func (p *Pool) settle() (changed bool) {
 			idle = append(idle, b)
 		}
 	}
-	for _, b := range idle {
+	p.mergeAll(idle)
+	return len(idle) > 0
+}
+
+// mergeAll merges free blocks whose uses are fewer now. p.mu is held.
+func (p *Pool) mergeAll(blocks []*block) {
+	for _, b := range blocks {
 		if b.free { // else merged meanwhile
 			p.merge(b)
 		}
 	}
-	return len(idle) > 0
 }
 
 // await puts waits for uses of other streams into a stream: in an ordered pool there may be some.
@@ -306,14 +311,18 @@ func (p *Pool) look(u use) bool {
 	return err == nil && done || cuda.ResultOf(err).Sticky()
 }
 
-// Agreed forgets the uses of the blocks of which all ranks have said that they are over.
+// Agreed forgets the uses of the blocks of which all ranks have said that they are over, and merges what they kept
+// apart.
 func (p *Pool) Agreed(s *Snapshot, passed []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	var idle []*block
 	for i, b := range s.blocks {
 		if passed[i] == 1 && b.free && b.changes == s.changes[i] {
 			p.drop(b.uses)
 			b.uses = nil
+			idle = append(idle, b)
 		}
 	}
+	p.mergeAll(idle)
 }
