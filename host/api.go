@@ -51,7 +51,7 @@ type Stream interface {
 //
 // In place is as in NCCL: all_gather and gather with Send at Recv + rank * Count elements, reduce_scatter and scatter
 // with Recv at Send + rank * Count (the varying ones at this rank's block), all_reduce, reduce and broadcast with Send
-// == Recv. Other overlaps are InvalidArgument.
+// == Recv. Other overlaps are InvalidArgument, also of the blocks that are received or, in place, reduced.
 type Operation struct {
 	Collective plugin.Collective
 	DType      plugin.DType

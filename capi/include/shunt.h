@@ -32,8 +32,9 @@
  * In place. As in NCCL: all_reduce, reduce and broadcast send == recv,
  * all_gather and gather send == recv + rank * count elements, reduce_scatter and
  * scatter recv == send + rank * count elements, the varying ones at this rank's
- * block. Other overlaps are SHUNT_INVALID_ARGUMENT, also of blocks that are received
- * (displacements in device memory are not looked at). Memory is aligned to the elements.
+ * block. Other overlaps are SHUNT_INVALID_ARGUMENT, also of blocks that are received, and
+ * in place of a block that is reduced with another (displacements in device memory are
+ * not looked at). Memory is aligned to the elements.
  *
  * Streams. With options.memory SHUNT_MEMORY_CUDA all memory is that of the
  * communicator's CUDA device, and the last argument of every collective is a

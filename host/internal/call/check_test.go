@@ -2,6 +2,7 @@ package call
 
 import (
 	"math"
+	"strings"
 	"testing"
 	"unsafe"
 
@@ -80,6 +81,22 @@ func TestMemoryInPlace(t *testing.T) {
 				call.Slots[plugin.SlotBytes]))
 		}
 	}
+	// What a rank reduces in place it must not send to another one, too.
+	for displs, ok := range map[[3]int64]bool{{0, 3, 8}: true, {8, 3, 11}: true, {2, 3, 9}: false, {0, 3, 7}: false,
+		{3, 3, 20}: false} {
+		a := Arguments{Collective: plugin.ReduceScatterV, DType: plugin.Float32, SendCounts: counts, SendDispls: displs[:],
+			Send: address(base), Recv: address(base + 12)}
+		_, err := check(t, c, a)
+		require.Equal(t, ok, err == nil, "%v: %v", displs, err)
+		require.True(t, ok || strings.Contains(err.Error(), "block of send memory, which overlaps that of rank"), "%v", err)
+		a.Recv = address(2 * base)
+		_, err = check(t, c, a)
+		require.NoError(t, err, "out of place it may")
+	}
+	a := Arguments{Collective: plugin.ReduceScatterV, DType: plugin.Float32, SendCounts: []int64{0, 5, 0},
+		SendDispls: []int64{4, 3, 3}, Send: address(base), Recv: address(base + 12)}
+	_, err := check(t, c, a)
+	require.NoError(t, err, "empty blocks overlap none")
 	for _, collective := range []plugin.Collective{plugin.AllToAll, plugin.AllToAllV} { // never in place
 		_, err := check(t, c, Arguments{Collective: collective, DType: plugin.Float32, Count: 8, SendCounts: counts,
 			RecvCounts: []int64{3, 5, 7}, Send: address(base), Recv: address(base)})

@@ -69,8 +69,25 @@ func (c *Checker) checkOverlap(call *Call, sendMemory, recvMemory unsafe.Pointer
 	case plugin.ReduceScatterV, plugin.ScatterV:
 		inPlace = recv == send+uintptr(call.Arrays[c.World+c.Rank])
 	}
+	if inPlace && call.Collective == plugin.ReduceScatterV {
+		if other := c.sharesBlock(call); other >= 0 {
+			return c.Invalid(call.Collective, "receive memory is this rank's block of send memory, which overlaps that of rank %d", other)
+		}
+	}
 	if inPlace {
 		return nil
 	}
 	return c.Invalid(call.Collective, "send memory %p (%d bytes) and receive memory %p (%d bytes) overlap but are not in place", sendMemory, sendBytes, recvMemory, recvBytes)
+}
+
+// sharesBlock returns a rank whose block of send memory overlaps this one's, or -1.
+func (c *Checker) sharesBlock(call *Call) int {
+	counts, displs := call.Arrays[:c.World], call.Arrays[c.World:2*c.World]
+	from, to := displs[c.Rank], displs[c.Rank]+counts[c.Rank]
+	for r, at := range displs {
+		if r != c.Rank && counts[r] > 0 && at < to && from < at+counts[r] {
+			return r
+		}
+	}
+	return -1
 }
