@@ -70,6 +70,18 @@ def a_signal_handler_destroys_the_group_that_it_interrupts(w, how, beside):
 
 
 @case(breaks=True, worlds=(2,))
+def a_message_that_nobody_sends_ends_with_its_group(w):
+    """It has not met the other rank yet, and says what has become of the group, which nobody aborted."""
+    group = used(w)
+    if w.rank == 1:
+        return w.await_others(1)
+    work = dist.irecv(torch.ones(3), 1, group=group)
+    destroy(w, group)
+    fails(w, work.wait, "the group was destroyed")
+    w.await_others(1)
+
+
+@case(breaks=True, worlds=(2,))
 def a_signal_handler_destroys_the_group_that_its_call_waits_for(w):
     """The call was to follow another one. It does not run on a communicator made anew."""
     group = used(w)

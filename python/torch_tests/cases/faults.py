@@ -224,6 +224,38 @@ def monitored_barrier_names_the_missing(w):
         raise AssertionError("no error")
 
 
+def own_store(w, host):
+    """A TCPStore that a rank runs, as programs have it. Their threads share its connection."""
+    common, key = dist.distributed_c10d._get_default_store(), f"port of {w.seed}"
+    if w.rank != host:
+        return dist.TCPStore("localhost", int(common.get(key)))
+    store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    common.set(key, str(store.port))
+    return store
+
+
+@case(worlds=(2,))
+def monitored_barrier_beside_a_wait_in_the_store(w):
+    """A thread of the program holds the store's connection for longer than the barrier may take."""
+    w.needs(w.judged and w.device.type == "cpu", "the same on GPUs; gloo: asks no store")
+    import shunt.torch
+    store = own_store(w, 0)
+    group = shunt.torch.process_group(store, w.rank, w.size)
+    thread = threading.Thread(target=lambda: w.raises(
+        lambda: store.wait([f"never {w.seed}"], datetime.timedelta(seconds=4))))
+    if w.rank == 1:
+        thread.start()
+        stat = f"/proc/self/task/{thread.native_id}/syscall"
+        while open(stat).read().split()[0] in ("running", "202"):  # futex: it waits for the GIL
+            time.sleep(0.001)
+    w.await_others(0)
+    group.monitored_barrier(datetime.timedelta(seconds=2))
+    if w.rank == 1:
+        assert thread.is_alive(), "it has waited for the program"
+        thread.join()
+    w.await_others(0)
+
+
 @case(breaks=True, worlds=(2,))
 def a_message_never_comes(w):
     group = w.new_group(seconds=3)
@@ -311,12 +343,7 @@ def the_store_is_killed(w):
     """A receive from any rank asks the store who sends; that it is gone is reported as for every call."""
     w.needs(w.judged and w.device.type == "cpu", "gloo and GPUs: no receive that asks the store")
     from shunt.torch._extension import C
-    common, key = dist.distributed_c10d._get_default_store(), f"port of {w.seed}"
-    if w.rank == w.size - 1:
-        store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
-        common.set(key, str(store.port))
-    else:
-        store = dist.TCPStore("localhost", int(common.get(key)))
+    store = own_store(w, w.size - 1)
     group = C.ShuntBackend(store, w.rank, w.size, C.Options())
     if w.rank == w.size - 1:
         threading.Timer(1, die).start()

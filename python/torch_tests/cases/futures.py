@@ -46,6 +46,21 @@ def value_of_a_future(w):
     work.wait()
 
 
+@case()
+def future_of_a_batch(w):
+    """That of several messages holds the tensors of all, as that of one does, and says how the worst has ended."""
+    w.needs(w.judged, "gloo: a batch is a Work for each message")
+    right, left = (w.rank + 1) % w.size, (w.rank - 1) % w.size
+    sent, come = torch.full((3,), float(w.rank), device=w.device), w.empty((3,))
+    work, = dist.batch_isend_irecv([dist.P2POp(dist.isend, sent, right, w.group),
+                                    dist.P2POp(dist.irecv, come, left, w.group)])
+    future = work.get_future().then(lambda f: [t.sum().item() for t in f.value()])
+    result = work.get_future_result() if w.device.type == "cpu" else None
+    assert future.wait() == [3.0 * w.rank, 3.0 * left]
+    assert result is None or result.wait() == 0
+    work.wait()
+
+
 @case(each=["get_future", "get_future_result"])
 def future_at_the_end(w, name):
     """A future that is asked for at the moment at which the call ends."""

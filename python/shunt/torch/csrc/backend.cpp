@@ -204,7 +204,7 @@ void ShuntBackend::noteRefusal(const char* collective, const std::string& why) {
 }
 
 void ShuntBackend::abort() {
-  aborted_ = 1;
+  aborted_ = kAborted;
   Links* links;
   {
     std::lock_guard<std::mutex> lock(mutex_);

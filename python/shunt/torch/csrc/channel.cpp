@@ -26,7 +26,7 @@ c10::Stream Channel::ownStream(const c10::impl::VirtualGuardImpl& device) {
 }
 
 void Channel::abort(const std::string& group) {
-  cancel_ = 1;
+  cancel_ = kAborted;
   std::string reason = c10::str("rank ", rendezvous_.rank, " aborted its group ", group);
   (void)lane_->stop("the group was aborted: " + renumbered(reason, rendezvous_.ranks), Milliseconds(0));
   ifMade([&](Communicator& communicator) { communicator.abort(reason); });
@@ -34,7 +34,7 @@ void Channel::abort(const std::string& group) {
 
 std::unique_ptr<Communicator> Channel::end(const std::string& text, Milliseconds limit) {
   if (!lane_->stop(text, limit)) {
-    cancel_ = 1;
+    cancel_ = kDestroyed;
     ifMade([&](Communicator& communicator) { communicator.abort(text); });
   }
   lane_->join();

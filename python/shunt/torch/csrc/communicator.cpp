@@ -65,7 +65,9 @@ std::string await(c10d::Store& store, const std::string& key, const std::string&
   auto pause = std::chrono::microseconds(200);
   auto patience = kPatience;
   while (!inStore(where, [&] { return store.check({key}); })) {
-    if (cancel.load()) C10_THROW_ERROR(DistBackendError, c10::str("shunt: ", where.str(), ": the group was aborted"));
+    if (auto why = cancel.load())
+      C10_THROW_ERROR(DistBackendError, c10::str("shunt: ", where.str(), ": the group was ",
+                                                 why == kDestroyed ? "destroyed" : "aborted"));
     if (watch) watch(where);
     if (onMainThread() && signalRaised()) throwPythonError();
     if (Clock::now() - start > timeout)

@@ -93,6 +93,9 @@ auto inStore(const Where& where, Ask&& ask) {
 // Takes key out of the store, if it is there and the store can.
 void forget(c10d::Store& store, const std::string& key);
 
+// What cancels the making of a communicator, and what waits for it.
+enum Cancel : int32_t { kNotCancelled = 0, kAborted, kDestroyed };
+
 // Waits until the store holds key and returns its value. Throws after timeout, once cancel is set, or what watch does.
 std::string await(c10d::Store& store, const std::string& key, const std::string& awaited, Milliseconds timeout,
                   const Where& where, const std::atomic<int32_t>& cancel,

@@ -195,16 +195,16 @@ void ShuntBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool waitA
   auto number = monitored_++;
   std::string prefix = c10::str("shunt/monitored/", number, "/");
   if (rank_ != 0) {
-    inStore(w, [&] { store_->set(prefix + std::to_string(rank_), std::string("here")); });
+    inStore(w, [&] { connection_->set(prefix + std::to_string(rank_), std::string("here")); });
     // Rank 0 tells after its own deadline, in words that gloo's users look for.
     std::string told =
-        await(*store_, prefix + "end", "rank 0 to end the barrier", limit + Milliseconds(2000), w, aborted_);
+        await(*connection_, prefix + "end", "rank 0 to end the barrier", limit + Milliseconds(2000), w, aborted_);
     // A later group of this name counts from 0 again and must find nothing: the last to read takes the end away.
     try {
-      forget(*store_, prefix + std::to_string(rank_));
-      if (store_->add(prefix + "read", 1) >= size_ - 1) {
-        forget(*store_, prefix + "end");
-        forget(*store_, prefix + "read");
+      forget(*connection_, prefix + std::to_string(rank_));
+      if (connection_->add(prefix + "read", 1) >= size_ - 1) {
+        forget(*connection_, prefix + "end");
+        forget(*connection_, prefix + "read");
       }
     } catch (const std::exception&) {
       // Rank 0 has ended, and the store with it.
@@ -222,7 +222,7 @@ void ShuntBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool waitA
     auto left = limit - std::chrono::duration_cast<Milliseconds>(std::chrono::steady_clock::now() - start);
     bool came = true;
     try {
-      (void)await(*store_, prefix + std::to_string(rank), c10::str("rank ", rank, " to come"),
+      (void)await(*connection_, prefix + std::to_string(rank), c10::str("rank ", rank, " to come"),
                   std::max(left, Milliseconds(0)), w, aborted_);
     } catch (const c10::DistBackendError&) {
       if (aborted_) throw;
@@ -236,7 +236,7 @@ void ShuntBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool waitA
   if (!missing.empty())
     text = c10::str(missing.size() > 1 ? "Ranks " : "Rank ", c10::Join(", ", missing),
                     " failed to pass monitoredBarrier in ", limit.count(), " ms");
-  if (size_ > 1) inStore(w, [&] { store_->set(prefix + "end", text); });
+  if (size_ > 1) inStore(w, [&] { connection_->set(prefix + "end", text); });
   if (!text.empty()) throwTimeout(c10::str(w.str(), ": Rank 0 timed out in monitoredBarrier: ", text));
 }
 

@@ -329,10 +329,30 @@ std::vector<at::Tensor> JointWork::result() {
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> JointWork::getFuture() {
-  c10::List<c10::intrusive_ptr<c10::ivalue::Future>> futures(
-      c10::FutureType::create(c10::ListType::create(c10::TensorType::get())));
+  auto type = c10::ListType::create(c10::TensorType::get());
+  c10::List<c10::intrusive_ptr<c10::ivalue::Future>> futures(c10::FutureType::create(type));
   for (auto& part : parts_) futures.push_back(part->getFuture());
-  return c10::collectAll(futures);
+  return c10::collectAll(futures)->then(
+      [](c10::ivalue::Future& ended) {
+        c10::List<at::Tensor> all;
+        for (const c10::IValue& part : ended.value().toListRef())
+          for (auto& tensor : part.toFuture()->value().toTensorVector()) all.push_back(tensor);
+        return c10::IValue(all);
+      },
+      type);
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> JointWork::getFutureResult() {
+  c10::List<c10::intrusive_ptr<c10::ivalue::Future>> futures(c10::FutureType::create(c10::IntType::get()));
+  for (auto& part : parts_) futures.push_back(part->getFutureResult());
+  return c10::collectAll(futures)->then(
+      [](c10::ivalue::Future& ended) {
+        int64_t worst = 0;  // success
+        for (const c10::IValue& part : ended.value().toListRef())
+          worst = std::max(worst, part.toFuture()->value().toInt());
+        return c10::IValue(worst);
+      },
+      c10::IntType::get());
 }
 
 }  // namespace shunt_torch

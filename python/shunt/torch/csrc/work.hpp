@@ -117,6 +117,7 @@ class JointWork : public Work {
   void blockCurrentStream() override;
   std::vector<at::Tensor> result() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
 
  private:
   std::vector<c10::intrusive_ptr<Work>> parts_;
