@@ -279,7 +279,7 @@ device-build: ## everything for a machine with GPUs, into build/device: run.sh, 
 	GO="$(GO)" bash scripts/device-build.sh
 
 define device
-	@if nvidia-smi -L 2>/dev/null | grep -q '^GPU '; then bash build/device/run.sh $(1); \
+	@if nvidia-smi -L 2>/dev/null | grep '^GPU ' >/dev/null; then bash build/device/run.sh $(1); \
 	else echo "no GPU here: take build/device to a machine that has some and run there:" \
 	  "bash build/device/run.sh $(strip $(1))"; fi
 endef
@@ -418,10 +418,11 @@ debian = @{ $(1); } >/dev/null 2>&1 || { $(call install,$(2)); }
 deps-mpi:
 	$(call debian,echo '#include <mpi.h>' | mpicc -x c -fsyntax-only - && mpirun --version,openmpi-bin libopenmpi-dev)
 
-# Without it tests of transports/ucx are skipped, by name.
+# Without it tests of transports/ucx are skipped, by name. Not grep -q, which ends while ldconfig still writes: that
+# fails the pipe.
 .PHONY: deps-ucx
 deps-ucx:
-	@ldconfig -p | grep -q 'libucp\.so\.0' || { $(call install,libucx0); } || true
+	@ldconfig -p | grep 'libucp\.so\.0' >/dev/null || { $(call install,libucx0); } || true
 
 .PHONY: deps-proto
 deps-proto:

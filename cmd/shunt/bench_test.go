@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
 	"github.com/shunt-ccl/shunt/cmd/shunt/internal/bench"
@@ -102,6 +103,32 @@ func TestBenchNoticesWrongResults(t *testing.T) {
 		"all_gather,broadcast")
 	require.Equal(t, exitWrong, code)
 	require.Contains(t, stdout, "# #wrong over all rows : 1 FAILED\n")
+}
+
+// A run in which no transport serves anything has measured nothing, and says so; one row is enough.
+func TestBenchThatMeasuresNothing(t *testing.T) {
+	c := &cobra.Command{}
+	c.SetOut(io.Discard)
+	run := benchRun{command: c, results: []benchResult{{Rows: []bench.Row{{Skipped: "no windows"}}}, {}}}
+	var exit *exitError
+	require.ErrorAs(t, run.end(), &exit)
+	require.Equal(t, exitWrong, exit.code)
+	require.ErrorContains(t, exit.err, "nothing was measured")
+	run.results[1].Rows = []bench.Row{{Skipped: "no windows"}, {}}
+	require.NoError(t, run.end())
+}
+
+// A ratio that is asked for and that nothing was measured of fails as one that is too low does.
+func TestBenchPeersRequires(t *testing.T) {
+	c := &cobra.Command{}
+	c.SetOut(io.Discard)
+	for atLeast, ok := range map[float64]bool{0: true, 1: false, 3: false} {
+		for _, us := range []map[string]float64{{"shm": 1, "openmpi": 2}, {"shm": 1}} {
+			err := reportPeers(c, []bench.Comparison{{World: 2, Collective: "all_reduce", Bytes: 8, Microseconds: us}}, "shm",
+				[]string{"openmpi"}, "", atLeast)
+			require.Equal(t, ok || atLeast == 1 && len(us) == 2, err == nil, "%g %v: %v", atLeast, us, err)
+		}
+	}
 }
 
 // Ranks that end before they have measured everything are a failure, also where they end as if all were well.

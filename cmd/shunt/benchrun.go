@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -184,10 +185,15 @@ func (r *benchRun) end() error {
 	if r.failed != nil {
 		return r.failed
 	}
+	measured := false
 	for _, result := range r.results {
 		if result.Wrong > 0 {
 			return &exitError{code: exitWrong}
 		}
+		measured = measured || slices.ContainsFunc(result.Rows, func(row bench.Row) bool { return row.Skipped == "" })
+	}
+	if !measured {
+		return &exitError{code: exitWrong, err: errors.New("nothing was measured: no transport serves it")}
 	}
 	return nil
 }

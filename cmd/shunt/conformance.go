@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -186,17 +187,12 @@ func finishConformance(c *cobra.Command, report *conformance.Report, junit, json
 		}
 		return nil
 	}
-	if err := write(junit, report.WriteJUnit); err != nil {
-		return err
-	}
-	if err := write(jsonPath, report.WriteJSON); err != nil {
-		return err
-	}
+	unkept := cmp.Or(write(junit, report.WriteJUnit), write(jsonPath, report.WriteJSON))
 	show := report.WriteText
 	if wantsJSON(c) {
 		show = report.WriteJSON
 	}
-	if err := show(c.OutOrStdout()); err != nil {
+	if err := cmp.Or(show(c.OutOrStdout()), unkept); err != nil {
 		return err
 	}
 	if report.Err() != nil {

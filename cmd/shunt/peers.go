@@ -247,7 +247,7 @@ func reportPeers(c *cobra.Command, list []bench.Comparison, reference string, ag
 		ratios := map[string]float64{}
 		for _, other := range against {
 			ratio := row.Ratio(other, reference)
-			if ratio < atLeast {
+			if atLeast > 0 && !(ratio >= atLeast) { // of one that was not measured it is NaN
 				slower++
 			}
 			if !math.IsNaN(ratio) {
@@ -270,7 +270,7 @@ func reportPeers(c *cobra.Command, list []bench.Comparison, reference string, ag
 		}
 	}
 	if slower > 0 {
-		return &exitError{exitWrong, fmt.Errorf("%d ratios are below %g", slower, atLeast)}
+		return &exitError{exitWrong, fmt.Errorf("%d ratios are below %g or were not measured", slower, atLeast)}
 	}
 	return nil
 }

@@ -101,7 +101,7 @@ func machine(from string) (*topology.Machine, error) {
 	}
 	data, err := io.ReadAll(io.LimitReader(file, topology.MaxMachine+1))
 	if err != nil {
-		return nil, plugin.Errorf(plugin.System, "--from %s: %w", from, err)
+		return nil, plugin.Errorf(plugin.InvalidArgument, "--from %s: %w", from, err)
 	}
 	m, err := topology.Parse(data)
 	if err != nil {

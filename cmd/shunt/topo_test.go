@@ -147,6 +147,9 @@ func TestTopoReadsFiles(t *testing.T) {
 		require.NotZero(t, code, want)
 		require.Contains(t, stderr, want)
 	}
+	_, stderr, code := shunt(t, "topo", "--from", dir)
+	require.Equal(t, exitUsage, code, stderr)
+	require.Contains(t, stderr, "is a directory")
 }
 
 // Texts of a file reach the terminal without control characters, and JSON as they are.

@@ -108,7 +108,7 @@ func (r *tuneRun) all(config bench.Config, worlds []int, modes []bench.Mode) err
 		r.failed = errors.Join(r.failed, errors.New("nothing was measured that there is a choice of: no file is written"))
 	default:
 		if err := r.tuning.WriteFile(path); err != nil {
-			return err
+			return stopped(r.command, err, report)
 		}
 		report.File, report.Tuning = path, r.tuning
 		if err := r.proveAll(ctx); err != nil {

@@ -43,8 +43,10 @@ type Alternative struct {
 	Source string  `json:"source"`
 	Why    string  `json:"why"` // not chosen
 
+	// Barred: it is never chosen here for its numerics, as SHUNT_NUMERICS is, though SHUNT_ALGO may name it.
+	Barred bool `json:"-"`
+
 	numerics plugin.Numerics
-	barred   bool // for its numerics
 }
 
 // Rejection is an algorithm or a transport that cannot run.
@@ -98,7 +100,7 @@ func (c *Choice) Explain(bytes int64) Explanation {
 				Reason: fmt.Sprintf("SHUNT_ALGO clause %q does not name it", clause)})
 		default:
 			e.Fallback = append(e.Fallback, Alternative{Name: candidate.Qualified, Cost: round(cost), Source: c.sources[i],
-				numerics: candidate.Algorithm.Numerics, barred: slices.Contains(barred, i)})
+				numerics: candidate.Algorithm.Numerics, Barred: slices.Contains(barred, i)})
 		}
 	}
 	c.why(&e, clause, chosen, size)
@@ -125,7 +127,7 @@ func (c *Choice) why(e *Explanation, clause *Clause, chosen int, size int64) {
 	for i := range e.Fallback {
 		a := &e.Fallback[i]
 		switch {
-		case a.barred:
+		case a.Barred:
 			a.Why = otherNumerics[a.numerics]
 		case a.Cost > round(cost):
 			a.Why = fmt.Sprintf("%.2f µs slower", a.Cost-round(cost))

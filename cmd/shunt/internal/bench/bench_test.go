@@ -50,6 +50,25 @@ func decode(t *testing.T, dtype plugin.DType, b []byte) float64 {
 	return 0
 }
 
+// The sum behind an average of integers wraps around in large worlds.
+func TestPatternOfWrappedAverages(t *testing.T) {
+	for dtype, wraps := range map[plugin.DType]func(int64) int64{
+		plugin.Int8:  func(sum int64) int64 { return int64(int8(sum)) },
+		plugin.Uint8: func(sum int64) int64 { return int64(uint8(sum)) },
+		plugin.Int32: func(sum int64) int64 { return sum }} {
+		for _, world := range []int{64, 128, 256} {
+			p := newPattern(dtype, plugin.OpAvg, world)
+			for i := range 100 {
+				sum := int64(0)
+				for rank := range world {
+					sum += p.value(rank, i)
+				}
+				require.Equal(t, wraps(sum)/int64(world), p.result(i), "%s of %d, element %d", dtype, world, i)
+			}
+		}
+	}
+}
+
 // Every value and result of every dtype and op is exact, so that bits can be
 // compared, and the results differ from any one rank's data.
 func TestPatternIsExact(t *testing.T) {

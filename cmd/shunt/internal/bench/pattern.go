@@ -108,6 +108,12 @@ func (p *pattern) result(i int) int64 {
 		}
 	}
 	if p.op == plugin.OpAvg {
+		switch p.dtype { // the sum wraps around
+		case plugin.Int8:
+			r = int64(int8(r))
+		case plugin.Uint8:
+			r = int64(uint8(r))
+		}
 		r /= int64(p.world)
 	}
 	return r

@@ -117,14 +117,8 @@ func (c *Config) ask(comm *host.Communicator, j job) (Choice, error) {
 	if err != nil {
 		return a, err
 	}
-	offer := func(chosen string) Offer {
-		o := Offer{Chosen: chosen, Why: map[string]string{}}
-		if chosen != "" {
-			o.Usable = []string{chosen}
-		}
-		for _, f := range e.Fallback {
-			o.Usable, o.Why[f.Name] = append(o.Usable, f.Name), fmt.Sprintf("%s (%s)", f.Why, f.Source)
-		}
+	offer := func() Offer {
+		o := offerOf(&e, c.Regret)
 		for _, rejected := range e.Rejected {
 			if rejected.Limits && !slices.Contains(a.Unfit, rejected.Name) {
 				a.Unfit = append(a.Unfit, rejected.Name)
@@ -132,20 +126,36 @@ func (c *Config) ask(comm *host.Communicator, j job) (Choice, error) {
 		}
 		return o
 	}
-	a.Plain, a.Topology = offer(e.Chosen), e.Topology
+	a.Plain, a.Topology = offer(), e.Topology
 	if c.Memory != plugin.MemoryKindCuda {
 		return a, nil
 	}
 	if e, err = comm.ExplainSymmetric(j.test.collective, c.DType, c.Op, a.Message); err != nil {
 		return a, err
 	}
-	if o := offer(e.Chosen); e.Symmetric {
+	if o := offer(); e.Symmetric {
 		a.Symmetric = &o
 		if len(a.only()) == 0 {
 			a.Symmetric = nil
 		}
 	}
 	return a, nil
+}
+
+// offerOf returns the algorithms that a choice is between; with barred also those that it is not for their numerics. No
+// cost makes one of these run, so that a file of costs must not be made around it.
+func offerOf(e *selector.Explanation, barred bool) Offer {
+	o := Offer{Chosen: e.Chosen, Why: map[string]string{}}
+	if e.Chosen != "" {
+		o.Usable = []string{e.Chosen}
+	}
+	for _, f := range e.Fallback {
+		o.Why[f.Name] = fmt.Sprintf("%s (%s)", f.Why, f.Source)
+		if barred || !f.Barred {
+			o.Usable = append(o.Usable, f.Name)
+		}
+	}
+	return o
 }
 
 // message returns the length that the selector counts: the longest that any rank has.
@@ -220,7 +230,7 @@ func DeviceOf(rank int, driver cuda.Driver) (int, error) {
 type algorithms struct {
 	config *Config
 	base   *host.Communicator // which has the choice
-	forced []forced           // in the order in which their names were first offered
+	forced []forced           // in the order in which their names were first offerOf
 	trends map[string]*trend  // by collective and name
 }
 

@@ -254,6 +254,15 @@ func TestTuneReports(t *testing.T) {
 }
 
 // What a tuning cannot be is refused.
+// What numerics keep from being chosen no file can make run: it is no candidate, except where regret is explained.
+func TestBarredAlgorithmsAreNoCandidates(t *testing.T) {
+	e := selector.Explanation{Chosen: "shm/two_shot", Fallback: []selector.Alternative{
+		{Name: "nccl/tuned", Barred: true, Why: "rounds in its own way", Source: "estimate"}, {Name: "shm/one_shot"}}}
+	require.Equal(t, []string{"shm/two_shot", "shm/one_shot"}, offerOf(&e, false).Usable)
+	require.Equal(t, []string{"shm/two_shot", "nccl/tuned", "shm/one_shot"}, offerOf(&e, true).Usable)
+	require.Equal(t, "rounds in its own way (estimate)", offerOf(&e, false).Why["nccl/tuned"])
+}
+
 func TestTuneConfig(t *testing.T) {
 	require.NotContains(t, TuneNames(), "put")
 	require.Contains(t, TuneNames(), "sendrecv")
